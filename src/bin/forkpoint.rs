@@ -1,0 +1,2 @@
+//! The `forkpoint` command.
+fn main() {}

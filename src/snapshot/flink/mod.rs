@@ -1,0 +1,1 @@
+//! Flink's `_metadata` file: read it, describe it, rewrite it.

@@ -1,0 +1,3 @@
+//! References: what a checkpoint is made of.
+
+pub mod flink;
