@@ -1,0 +1,20 @@
+//! Time and chance: every wait and every random number of the crate comes from here.
+
+use std::time::Duration;
+
+/// Waits for `time`.
+pub(crate) async fn sleep(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// A wait between a tenth of and the whole of `base * 2^attempt`, at most `ceiling`: exponential
+/// back-off with full jitter, so that many clients do not come back at the same moment.
+pub(crate) fn backoff(attempt: u32, base: Duration, ceiling: Duration) -> Duration {
+    let full = base.saturating_mul(1u32 << attempt.min(16)).min(ceiling);
+    full.mul_f64(rand::random_range(0.1..=1.0))
+}
+
+/// 64 random bits, for names that must not collide.
+pub(crate) fn random_id() -> u64 {
+    rand::random()
+}

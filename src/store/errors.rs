@@ -1,0 +1,182 @@
+//! Turns the store client's errors and a service's answers into ours.
+
+use std::error::Error as _;
+use std::fmt::Display;
+
+use crate::error::{Error, ErrorKind};
+
+/// Our error for one of object_store's, naming what was done and to which object.
+pub(crate) fn from_client(
+    e: object_store::Error,
+    operation: &'static str,
+    at: impl Display,
+) -> Error {
+    use object_store::Error as E;
+    let text = chain_text(&e);
+    let (kind, message) = match &e {
+        E::NotFound { .. } if names_missing_bucket(&text) => missing_bucket(),
+        E::NotFound { .. } => (ErrorKind::NotFound, "no such object".to_string()),
+        E::AlreadyExists { .. } => (
+            ErrorKind::AlreadyExists,
+            "an object is already there".into(),
+        ),
+        E::Precondition { .. } => (
+            ErrorKind::Conflict,
+            "the object is not the one that was looked at before".into(),
+        ),
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => denied(&text),
+        E::NotImplemented { .. } | E::NotSupported { .. } => (ErrorKind::Unsupported, brief(&text)),
+        E::InvalidPath { .. } => (
+            ErrorKind::Unsupported,
+            format!(
+                "a key that the store client cannot address: {}",
+                brief(&text)
+            ),
+        ),
+        _ if names_missing_bucket(&text) => missing_bucket(),
+        _ if text.contains(" 403 ") || text.contains(" 401 ") => denied(&text),
+        _ if text.contains("Error opening") || text.contains("builder error") => {
+            (ErrorKind::Invalid, brief(&text))
+        }
+        _ => (ErrorKind::Unavailable, brief(&text)),
+    };
+    let error = Error::new(kind, message)
+        .during(operation)
+        .at(at)
+        .caused_by(e);
+    match kind {
+        ErrorKind::Denied => {
+            error.hint("check the credentials and what they may do in this bucket")
+        }
+        _ => error,
+    }
+}
+
+/// Our error for an answer with a failure status, or with an error in the body of a success.
+pub(crate) fn from_answer(
+    status: u16,
+    body: &[u8],
+    operation: &'static str,
+    at: impl Display,
+) -> Error {
+    let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
+    let code = service_code(&text);
+    let said = match &code {
+        Some(code) => format!("HTTP {status} {code}"),
+        None => format!("HTTP {status}"),
+    };
+    let code = code.as_deref().unwrap_or("");
+    let (kind, message) = match (status, code) {
+        _ if names_missing_bucket(&text) => missing_bucket(),
+        (404, _) | (_, "NoSuchKey" | "BlobNotFound") => {
+            (ErrorKind::NotFound, format!("no such object ({said})"))
+        }
+        (401 | 403, _) | (_, "AccessDenied") => denied(&said),
+        (412, _) | (_, "PreconditionFailed") => (
+            ErrorKind::Conflict,
+            format!("the object is not the one that was looked at before ({said})"),
+        ),
+        (409, "BlobAlreadyExists") => (
+            ErrorKind::AlreadyExists,
+            "an object is already there".into(),
+        ),
+        (409, _) => (
+            ErrorKind::Conflict,
+            format!("another writer was faster ({said})"),
+        ),
+        (501 | 405, _) | (_, "NotImplemented" | "APINotImplemented") => (
+            ErrorKind::Unsupported,
+            format!("the service does not offer this request ({said})"),
+        ),
+        (400, _) => (
+            ErrorKind::Invalid,
+            format!("the service refused the request ({said})"),
+        ),
+        _ => (
+            ErrorKind::Unavailable,
+            format!("the service answered {said}"),
+        ),
+    };
+    Error::new(kind, message).during(operation).at(at)
+}
+
+/// True if the same request may succeed when it is sent again.
+pub(crate) fn worth_repeating(status: u16, body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
+    let code = service_code(&text);
+    // SeaweedFS answers 500 for a bucket that does not exist.
+    if names_missing_bucket(&text) {
+        return false;
+    }
+    matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
+        || matches!(
+            code.as_deref(),
+            Some(
+                "SlowDown"
+                    | "ServiceUnavailable"
+                    | "InternalError"
+                    | "RequestTimeout"
+                    | "ServerBusy"
+                    | "OperationTimedOut"
+                    | "ConditionalRequestConflict"
+            )
+        )
+}
+
+fn missing_bucket() -> (ErrorKind, String) {
+    (ErrorKind::NotFound, "the bucket does not exist".to_string())
+}
+
+fn names_missing_bucket(text: &str) -> bool {
+    [
+        "NoSuchBucket",
+        "ContainerNotFound",
+        "bucket does not exist",
+        "BucketNotFound",
+        "bucket not found",
+    ]
+    .iter()
+    .any(|mark| text.contains(mark))
+}
+
+fn denied(text: &str) -> (ErrorKind, String) {
+    let code = service_code(text)
+        .map(|c| format!(" ({c})"))
+        .unwrap_or_default();
+    (ErrorKind::Denied, format!("access denied{code}"))
+}
+
+/// The `<Code>` of an XML error, or the `reason` of a JSON one.
+fn service_code(text: &str) -> Option<String> {
+    let between = |open: &str, close: &str| {
+        let start = text.find(open)? + open.len();
+        let len = text[start..].find(close)?;
+        let code = text[start..start + len].trim();
+        (!code.is_empty() && code.len() < 80).then(|| code.to_string())
+    };
+    between("<Code>", "</Code>")
+        .or_else(|| between("\"reason\": \"", "\"").or_else(|| between("\"reason\":\"", "\"")))
+}
+
+fn chain_text(e: &object_store::Error) -> String {
+    let mut text = e.to_string();
+    let mut next = e.source();
+    while let Some(source) = next {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        next = source.source();
+    }
+    text
+}
+
+/// One line of at most 300 characters; a message, not a page of XML.
+fn brief(text: &str) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(300) {
+        Some((at, _)) => format!("{}...", &line[..at]),
+        None => line,
+    }
+}

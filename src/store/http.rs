@@ -1,0 +1,217 @@
+//! Requests of our own, for what object_store's interface does not offer: copies with conditions
+//! and with answers that are read to the end.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use http::HeaderMap;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpErrorKind, HttpRequest, ReqwestConnector,
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+
+use super::errors;
+
+/// How often one copy is asked for before we give up.
+const MAX_ATTEMPTS: u32 = 6;
+const BACKOFF_BASE: Duration = Duration::from_millis(100);
+const BACKOFF_CEILING: Duration = Duration::from_secs(15);
+/// Answers to copies are short; more than this is not an answer to what we asked.
+const ANSWER_LIMIT_BYTES: usize = 1024 * 1024;
+/// A copy is given a minute plus the time it takes at this rate before it counts as lost.
+const SLOWEST_COPY_BYTES_PER_SECOND: u64 = 5_000_000;
+
+/// Everything but the unreserved characters of RFC 3986.
+const KEY_PART: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+const KEY: &AsciiSet = &KEY_PART.remove(b'/');
+
+/// A key as it stands in a URL path, slashes kept.
+pub(crate) fn encode_key(key: &str) -> String {
+    utf8_percent_encode(key, KEY).to_string()
+}
+
+/// A key as one part of a URL path, slashes encoded too.
+pub(crate) fn encode_part(key: &str) -> String {
+    utf8_percent_encode(key, KEY_PART).to_string()
+}
+
+/// A client without a total timeout: a copy may take as long as it takes.
+pub(crate) fn copy_client() -> Result<HttpClient> {
+    let options = ClientOptions::new()
+        .with_allow_http(true)
+        .with_timeout_disabled()
+        .with_connect_timeout(Duration::from_secs(10));
+    ReqwestConnector::default()
+        .connect(&options)
+        .map_err(|e| errors::from_client(e, "open", "the HTTP client"))
+}
+
+/// A full answer of a service.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The request did not get out: it has had no effect.
+    NotSent(String),
+    /// The request went out and the reply was lost: it may have had its effect.
+    Lost(String),
+}
+
+/// How long to wait for the answer to a copy of `size` bytes.
+pub(crate) fn patience(size: u64) -> Duration {
+    Duration::from_secs(60 + size / SLOWEST_COPY_BYTES_PER_SECOND)
+}
+
+/// Sends one request and reads its whole answer.
+pub(crate) async fn send(
+    client: &HttpClient,
+    request: HttpRequest,
+    patience: Duration,
+) -> Result<Answer, NoAnswer> {
+    let exchange = async {
+        let response = client.execute(request).await.map_err(|e| match e.kind() {
+            HttpErrorKind::Connect => NoAnswer::NotSent(e.to_string()),
+            _ => NoAnswer::Lost(e.to_string()),
+        })?;
+        let (head, body) = response.into_parts();
+        let mut bytes = BytesMut::new();
+        let mut chunks = body.bytes_stream();
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|e| NoAnswer::Lost(e.to_string()))?;
+            if bytes.len() + chunk.len() > ANSWER_LIMIT_BYTES {
+                return Err(NoAnswer::Lost("the answer does not end".into()));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(Answer {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body: bytes.freeze(),
+        })
+    };
+    match tokio::time::timeout(patience, exchange).await {
+        Ok(result) => result,
+        Err(_) => Err(NoAnswer::Lost(format!(
+            "no answer within {} s",
+            patience.as_secs()
+        ))),
+    }
+}
+
+/// What one attempt came to.
+pub(crate) enum Attempt<T> {
+    /// It worked.
+    Done(T),
+    /// It failed, and would fail again.
+    Failed(Error),
+    /// It may work when repeated. `uncertain`: it may also have worked already.
+    Again {
+        error: Error,
+        uncertain: bool,
+        after: Option<Duration>,
+    },
+}
+
+/// What the attempts came to together.
+pub(crate) struct Outcome<T> {
+    pub(crate) value: T,
+    pub(crate) attempts: u32,
+}
+
+/// Repeats `attempt` until it is done, fails for good, or was tried often enough. The argument
+/// tells the number of the attempt (from 1) and whether an earlier one may have worked.
+pub(crate) async fn with_retries<T>(
+    mut attempt: impl AsyncFnMut(u32, bool) -> Attempt<T>,
+) -> Result<Outcome<T>> {
+    let mut uncertain_before = false;
+    let mut number = 1;
+    loop {
+        match attempt(number, uncertain_before).await {
+            Attempt::Done(value) => {
+                return Ok(Outcome {
+                    value,
+                    attempts: number,
+                });
+            }
+            Attempt::Failed(error) => return Err(error),
+            Attempt::Again { error, .. } if number >= MAX_ATTEMPTS => {
+                return Err(error.hint(format!("gave up after {MAX_ATTEMPTS} attempts")));
+            }
+            Attempt::Again {
+                error,
+                uncertain,
+                after,
+            } => {
+                tracing::debug!(attempt = number, uncertain, %error, "repeating a request");
+                uncertain_before |= uncertain;
+                let wait = after
+                    .unwrap_or_else(|| clock::backoff(number - 1, BACKOFF_BASE, BACKOFF_CEILING))
+                    .min(Duration::from_secs(60));
+                clock::sleep(wait).await;
+                number += 1;
+            }
+        }
+    }
+}
+
+/// The attempt that ended without an answer.
+pub(crate) fn unanswered<T>(
+    why: NoAnswer,
+    operation: &'static str,
+    at: &super::Location,
+) -> Attempt<T> {
+    let (text, uncertain) = match why {
+        NoAnswer::NotSent(text) => (text, false),
+        NoAnswer::Lost(text) => (text, true),
+    };
+    Attempt::Again {
+        error: Error::new(ErrorKind::Unavailable, text)
+            .during(operation)
+            .at(at),
+        uncertain,
+        after: None,
+    }
+}
+
+/// The attempt that ended with a failure status, or an error inside a success.
+pub(crate) fn answered_badly<T>(
+    answer: &Answer,
+    operation: &'static str,
+    at: &super::Location,
+) -> Attempt<T> {
+    let error = errors::from_answer(answer.status, &answer.body, operation, at);
+    if !errors::worth_repeating(answer.status, &answer.body) {
+        return Attempt::Failed(error);
+    }
+    let after = answer
+        .header("retry-after")
+        .and_then(|v| v.parse().ok())
+        .map(Duration::from_secs);
+    Attempt::Again {
+        error: error.with_kind(ErrorKind::Unavailable),
+        // A 5xx says nothing about what was done before it.
+        uncertain: answer.status >= 500 || answer.status == 200,
+        after,
+    }
+}

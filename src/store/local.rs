@@ -1,0 +1,460 @@
+//! Local files: independent copies, published whole or not at all.
+//!
+//! object_store's local copy is a hard link and its staging files may stay behind, so files are
+//! written here: into an unnamed file of the destination's folder (O_TMPFILE) that gets its name
+//! when it is complete, or, where the file system has no such files, into a named temporary one.
+//! Either way a reader sees the whole file or none, and what a killed process leaves is found
+//! and overwritten by the next run.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::duplicate::Copied;
+use super::location::Location;
+use super::method::Method;
+use super::stat::Stat;
+
+const BUFFER_BYTES: usize = 1024 * 1024;
+
+/// Our error for one of the file system's.
+pub(crate) fn from_io(e: io::Error, operation: &'static str, at: &Location) -> Error {
+    let kind = match e.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
+        io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        io::ErrorKind::InvalidFilename
+        | io::ErrorKind::InvalidInput
+        | io::ErrorKind::IsADirectory => ErrorKind::Invalid,
+        _ => ErrorKind::Unavailable,
+    };
+    let message = match kind {
+        ErrorKind::NotFound => "no such file".to_string(),
+        ErrorKind::AlreadyExists => "a file is already there".to_string(),
+        ErrorKind::Denied => format!("permission denied ({e})"),
+        _ => e.to_string(),
+    };
+    Error::new(kind, message)
+        .during(operation)
+        .at(at)
+        .caused_by(e)
+}
+
+pub(crate) fn path_of(at: &Location) -> PathBuf {
+    PathBuf::from(format!("/{}", at.key()))
+}
+
+/// Size and tag of a regular file. One system call.
+pub(crate) fn stat(at: &Location) -> Result<Stat> {
+    let meta = fs::metadata(path_of(at)).map_err(|e| from_io(e, "look at", at))?;
+    if !meta.is_file() {
+        return Err(
+            Error::new(ErrorKind::NotFound, "this is a folder, not a file")
+                .during("look at")
+                .at(at),
+        );
+    }
+    Ok(Stat {
+        size: meta.len(),
+        tag: Some(tag_of(&meta)),
+        version: None,
+    })
+}
+
+/// Changes when the file's content does: inode, modification time, size.
+fn tag_of(meta: &fs::Metadata) -> String {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        format!(
+            "{:x}-{:x}.{:x}-{:x}",
+            meta.ino(),
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.len()
+        )
+    }
+    #[cfg(not(unix))]
+    {
+        let time = meta
+            .modified()
+            .ok()
+            .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok())
+            .map_or(0, |d| d.as_nanos());
+        format!("{time:x}-{:x}", meta.len())
+    }
+}
+
+/// The whole of a file of at most `limit` bytes.
+pub(crate) fn read(at: &Location, limit: u64) -> Result<Bytes> {
+    let size = stat(at)?.size;
+    if size > limit {
+        return Err(Error::invalid(format!(
+            "{size} bytes, more than the {limit} that are read at most"
+        ))
+        .during("read")
+        .at(at));
+    }
+    fs::read(path_of(at))
+        .map(Bytes::from)
+        .map_err(|e| from_io(e, "read", at))
+}
+
+/// One entry of a listing: the key below the listed folder's bucket, and size and tag.
+pub(crate) fn list(folder: &Location) -> Result<Vec<(Location, Stat)>> {
+    let mut found = Vec::new();
+    let mut pending = vec![folder.clone()];
+    while let Some(folder) = pending.pop() {
+        let entries = match fs::read_dir(path_of(&folder)) {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                continue;
+            }
+            other => other.map_err(|e| from_io(e, "list", &folder))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(|e| from_io(e, "list", &folder))?;
+            let name = entry.file_name().into_string().map_err(|name| {
+                Error::new(
+                    ErrorKind::Unsupported,
+                    format!("the file name {name:?} is not UTF-8"),
+                )
+                .during("list")
+                .at(&folder)
+            })?;
+            let at = folder.with_key(format!("{}/{name}", folder.key()).trim_start_matches('/'));
+            let kind = entry.file_type().map_err(|e| from_io(e, "list", &at))?;
+            if kind.is_dir() {
+                pending.push(at);
+                continue;
+            }
+            match stat(&at) {
+                Ok(stat) => found.push((at, stat)),
+                // Removed since the folder was read, or a dangling link: not there.
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) fn delete(at: &Location) -> Result<()> {
+    fs::remove_file(path_of(at)).map_err(|e| from_io(e, "delete", at))
+}
+
+/// Removes `folder` if it is empty, and then each empty folder above it, up to and without `stop`.
+pub(crate) fn remove_empty_folders(folder: &Location, stop: &Location) {
+    let mut next = Some(folder.clone());
+    while let Some(folder) = next.take() {
+        if folder == *stop || !stop.contains(&folder) || fs::remove_dir(path_of(&folder)).is_err() {
+            return;
+        }
+        next = folder.parent();
+    }
+}
+
+/// A file being written that nobody sees yet.
+pub(crate) struct Staged {
+    file: File,
+    destination: PathBuf,
+    /// The temporary name, where the file has one.
+    named: Option<PathBuf>,
+}
+
+impl Staged {
+    /// Starts a file that shall become `at`. Makes the folders above it.
+    pub(crate) fn begin(at: &Location) -> Result<Staged> {
+        let destination = path_of(at);
+        let folder = destination.parent().unwrap_or(Path::new("/")).to_path_buf();
+        fs::create_dir_all(&folder).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                Error::new(ErrorKind::AlreadyExists, "a part of this path is a file")
+                    .during("write")
+                    .at(at)
+            }
+            _ => from_io(e, "write", at),
+        })?;
+        #[cfg(target_os = "linux")]
+        if let Some(file) = unnamed(&folder) {
+            return Ok(Staged {
+                file,
+                destination,
+                named: None,
+            });
+        }
+        let (file, named) = named(&destination).map_err(|e| from_io(e, "write", at))?;
+        Ok(Staged {
+            file,
+            destination,
+            named: Some(named),
+        })
+    }
+
+    pub(crate) fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Makes the file durable and gives it its name. Refuses an existing one if `create_only`.
+    pub(crate) fn publish(mut self, at: &Location, create_only: bool) -> Result<Stat> {
+        let fail = |e: io::Error| from_io(e, "write", at);
+        self.file.sync_all().map_err(fail)?;
+        let stat = self.file.metadata().map_err(fail)?;
+        match (self.named.clone(), create_only) {
+            (Some(temporary), true) => {
+                fs::hard_link(&temporary, &self.destination).map_err(fail)?;
+                fs::remove_file(&temporary).map_err(fail)?;
+            }
+            (Some(temporary), false) => fs::rename(&temporary, &self.destination).map_err(fail)?,
+            (None, true) => link_unnamed(&self.file, &self.destination).map_err(fail)?,
+            (None, false) => {
+                let temporary = temporary_name(&self.destination);
+                // A name that a killed process left behind is free to take.
+                let _ = fs::remove_file(&temporary);
+                link_unnamed(&self.file, &temporary).map_err(fail)?;
+                fs::rename(&temporary, &self.destination).map_err(fail)?;
+            }
+        }
+        self.named = None;
+        if let Some(folder) = self.destination.parent() {
+            // Without this the name may be lost with the power although the bytes are not.
+            File::open(folder)
+                .and_then(|f| f.sync_all())
+                .map_err(fail)?;
+        }
+        Ok(Stat {
+            size: stat.len(),
+            tag: Some(tag_of(&stat)),
+            version: None,
+        })
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some(temporary) = self.named.take() {
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+/// A temporary name beside `destination`, the same at each run, so that nothing piles up.
+fn temporary_name(destination: &Path) -> PathBuf {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(destination.as_os_str().as_encoded_bytes());
+    let short: String = digest.iter().take(8).map(|b| format!("{b:02x}")).collect();
+    destination.with_file_name(format!(".forkpoint-{short}.tmp"))
+}
+
+/// Opens the named temporary file, locked: a second writer of the same file finds it busy.
+fn named(destination: &Path) -> io::Result<(File, PathBuf)> {
+    let temporary = temporary_name(destination);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&temporary)?;
+    file.try_lock().map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another process is writing this file",
+        )
+    })?;
+    file.set_len(0)?;
+    Ok((file, temporary))
+}
+
+#[cfg(target_os = "linux")]
+fn unnamed(folder: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o644);
+    // Not offered by every file system (NFS, older overlays): the caller then uses a name.
+    rustix::fs::open(folder, flags, mode).ok().map(File::from)
+}
+
+#[cfg(target_os = "linux")]
+fn link_unnamed(file: &File, destination: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD};
+    use std::os::fd::AsRawFd;
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(
+        CWD,
+        itself.as_str(),
+        CWD,
+        destination,
+        AtFlags::SYMLINK_FOLLOW,
+    )?;
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn link_unnamed(_: &File, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Writes a small object whole.
+pub(crate) fn put(at: &Location, bytes: &[u8], create_only: bool) -> Result<Stat> {
+    let mut staged = Staged::begin(at)?;
+    staged
+        .file()
+        .write_all(bytes)
+        .map_err(|e| from_io(e, "write", at))?;
+    staged.publish(at, create_only)
+}
+
+/// Makes an independent copy of a file.
+pub(crate) fn copy(
+    from: &Location,
+    source_tag: Option<&str>,
+    to: &Location,
+    create_only: bool,
+) -> Result<Copied> {
+    let mut source = File::open(path_of(from)).map_err(|e| from_io(e, "read", from))?;
+    let before = source.metadata().map_err(|e| from_io(e, "read", from))?;
+    if !before.is_file() {
+        return Err(Error::invalid("not a regular file").during("read").at(from));
+    }
+    let changed = || {
+        Error::new(
+            ErrorKind::Conflict,
+            "the file changed since it was looked at",
+        )
+        .during("read")
+        .at(from)
+    };
+    if source_tag.is_some_and(|tag| tag != tag_of(&before)) {
+        return Err(changed());
+    }
+    if create_only && fs::symlink_metadata(path_of(to)).is_ok() {
+        return Err(from_io(io::ErrorKind::AlreadyExists.into(), "write", to));
+    }
+    let mut staged = Staged::begin(to)?;
+    let method = match reflink(&source, staged.file()) {
+        true => Method::LocalReflink,
+        false => {
+            let copied = copy_bytes(&mut source, staged.file(), before.len())
+                .map_err(|e| from_io(e, "write", to))?;
+            if copied != before.len() {
+                return Err(changed());
+            }
+            Method::LocalCopy
+        }
+    };
+    let after = source.metadata().map_err(|e| from_io(e, "read", from))?;
+    if tag_of(&after) != tag_of(&before) {
+        return Err(changed());
+    }
+    let stat = staged.publish(to, create_only)?;
+    Ok(Copied::new(method, stat.tag))
+}
+
+#[cfg(target_os = "linux")]
+fn reflink(source: &File, destination: &File) -> bool {
+    rustix::fs::ioctl_ficlone(destination, source).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reflink(_: &File, _: &File) -> bool {
+    false
+}
+
+/// Lets the kernel copy `size` bytes; reads and writes where it will not (other file system,
+/// special file). Returns how many bytes there were.
+fn copy_bytes(source: &mut File, destination: &mut File, size: u64) -> io::Result<u64> {
+    let mut done = 0;
+    #[cfg(target_os = "linux")]
+    while done < size {
+        let step = usize::try_from(size - done)
+            .unwrap_or(usize::MAX)
+            .min(1 << 30);
+        match rustix::fs::copy_file_range(&*source, None, &*destination, None, step) {
+            Ok(0) => break,
+            Ok(n) => done += n as u64,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) if done == 0 => break,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    if done == size {
+        return Ok(done);
+    }
+    source.seek(io::SeekFrom::Start(done))?;
+    destination.seek(io::SeekFrom::Start(done))?;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match source.read(&mut buffer)? {
+            0 => return Ok(done),
+            n => {
+                destination.write_all(buffer.get(..n).unwrap_or_default())?;
+                done += n as u64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, Location) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = Location::parse(dir.path().to_str().unwrap()).unwrap();
+        (dir, at)
+    }
+
+    #[test]
+    fn a_copy_is_independent_of_its_source_and_leaves_no_other_name() {
+        let (dir, root) = folder();
+        let (a, b) = (root.join("a").unwrap(), root.join("sub/b#1").unwrap());
+        put(&a, b"first", true).unwrap();
+        for _ in 0..3 {
+            copy(&a, None, &b, false).unwrap();
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .open(dir.path().join("a"))
+            .unwrap();
+        file.write_all(b"FIRST").unwrap();
+        assert_eq!(read(&b, 10).unwrap(), "first");
+        assert_eq!(list(&root).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn create_only_refuses_and_keeps_what_is_there() {
+        let (_dir, root) = folder();
+        let (a, b) = (root.join("a").unwrap(), root.join("b").unwrap());
+        put(&a, b"new", true).unwrap();
+        put(&b, b"old", true).unwrap();
+        assert_eq!(
+            copy(&a, None, &b, true).unwrap_err().kind(),
+            ErrorKind::AlreadyExists
+        );
+        assert_eq!(
+            put(&b, b"new", true).unwrap_err().kind(),
+            ErrorKind::AlreadyExists
+        );
+        assert_eq!(read(&b, 10).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_source_that_is_not_the_one_looked_at_is_refused() {
+        let (_dir, root) = folder();
+        let (a, b) = (root.join("a").unwrap(), root.join("b").unwrap());
+        put(&a, b"one", true).unwrap();
+        let tag = stat(&a).unwrap().tag;
+        put(&a, b"three", false).unwrap();
+        let e = copy(&a, tag.as_deref(), &b, true).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Conflict);
+        assert!(stat(&b).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! Objects: one interface over local disk, S3, Google Cloud Storage and Azure, and the verb that
+//! makes a second object with equal bytes without moving them through this process.
+//!
+//! ```no_run
+//! # async fn demo() -> forkpoint::Result<()> {
+//! use forkpoint::store;
+//!
+//! let receipt = store::duplicate("s3://from/state.sst", "s3://to/state.sst").await?;
+//! println!("{} bytes by {}", receipt.bytes, receipt.method);
+//! # Ok(()) }
+//! ```
+
+mod azure_copy;
+mod duplicate;
+mod errors;
+mod gcs_rewrite;
+mod http;
+mod listing;
+mod local;
+mod location;
+mod method;
+mod open;
+mod options;
+mod receipt;
+mod relay;
+mod s3_copy;
+mod stat;
+
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+
+pub use duplicate::{DuplicateOptions, Existing};
+pub use location::{Bucket, Location, Provider};
+pub use method::{Choice, Facts, Method, S3_COPY_LIMIT_BYTES, choose};
+pub use open::{RELAY_BUDGET_BYTES, Store, Stores};
+pub use options::Options;
+pub use receipt::Receipt;
+pub use stat::Stat;
+
+pub(crate) use local::remove_empty_folders;
+pub(crate) use location::normalize;
+
+/// Opens the store that a location lies in, with settings from the environment. No request.
+///
+/// # Errors
+///
+/// `Invalid` for a location or settings that make no client, `Unsupported` for other schemes.
+pub fn open(url: &str) -> Result<Arc<Store>> {
+    Stores::from_env().open(&Location::parse(url)?)
+}
+
+/// Makes `destination` an independent object with the bytes of `source`, with settings from the
+/// environment; refuses to overwrite. See [`Stores::duplicate`].
+///
+/// # Errors
+///
+/// As [`Stores::duplicate`].
+pub async fn duplicate(source: &str, destination: &str) -> Result<Receipt> {
+    Stores::from_env()
+        .duplicate(
+            &Location::parse(source)?,
+            &Location::parse(destination)?,
+            &DuplicateOptions::default(),
+        )
+        .await
+}
+
+/// Runs file-system work off the async threads.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| {
+        Err(Error::new(
+            ErrorKind::Internal,
+            format!("a worker thread ended: {e}"),
+        ))
+    })
+}

@@ -1,0 +1,283 @@
+//! From a location to a client: one client per bucket, made when it is first needed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::client::HttpClient;
+use object_store::memory::InMemory;
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::azure_copy::AzureContainer;
+use super::gcs_rewrite::GcsBucket;
+use super::location::{Bucket, Location, Provider};
+use super::options::Options;
+use super::s3_copy::S3Bucket;
+use super::stat::Stat;
+use super::{errors, http, local, relay};
+
+/// Bytes that pass through this process at once when different stores are bridged.
+pub const RELAY_BUDGET_BYTES: u64 = 256 * 1024 * 1024;
+/// One permit of the budget.
+const PERMIT_BYTES: u64 = 64 * 1024;
+
+/// The stores of one program: opens buckets on demand and does everything by location.
+///
+/// Cheap to clone; clones share clients and budgets.
+#[derive(Clone)]
+pub struct Stores(Arc<Shared>);
+
+struct Shared {
+    options: Options,
+    opened: Mutex<HashMap<Bucket, Arc<Store>>>,
+    memory: Arc<InMemory>,
+    http: OnceLock<HttpClient>,
+    relay: Arc<Semaphore>,
+}
+
+/// One opened bucket.
+pub struct Store {
+    pub(crate) bucket: Bucket,
+    pub(crate) backend: Backend,
+    objects: Option<Arc<dyn ObjectStore>>,
+}
+
+pub(crate) enum Backend {
+    Local,
+    Memory(Arc<InMemory>),
+    S3(S3Bucket),
+    Gcs(GcsBucket),
+    Azure(AzureContainer),
+}
+
+impl Store {
+    /// The bucket this is a client of.
+    pub fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+
+    /// object_store's client; `None` for the local file system, which we serve ourselves.
+    pub(crate) fn objects(&self) -> Option<&Arc<dyn ObjectStore>> {
+        self.objects.as_ref()
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.bucket).finish()
+    }
+}
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stores")
+            .field("options", &self.0.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Stores {
+    /// Stores with settings from the environment of this process.
+    pub fn from_env() -> Stores {
+        Stores::new(Options::from_env())
+    }
+
+    /// Stores with the given settings.
+    pub fn new(options: Options) -> Stores {
+        let permits = usize::try_from(RELAY_BUDGET_BYTES / PERMIT_BYTES).unwrap_or(usize::MAX);
+        Stores(Arc::new(Shared {
+            options,
+            opened: Mutex::default(),
+            memory: Arc::default(),
+            http: OnceLock::new(),
+            relay: Arc::new(Semaphore::new(permits)),
+        }))
+    }
+
+    /// The client of the bucket that holds `at`. No request.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the settings do not make a client.
+    pub fn open(&self, at: &Location) -> Result<Arc<Store>> {
+        let bucket = self.canonical(at).bucket();
+        let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = opened.get(&bucket) {
+            return Ok(Arc::clone(store));
+        }
+        let store = Arc::new(self.connect(bucket.clone())?);
+        opened.insert(bucket, Arc::clone(&store));
+        Ok(store)
+    }
+
+    fn connect(&self, bucket: Bucket) -> Result<Store> {
+        let client = ClientOptions::new()
+            .with_timeout(Duration::from_secs(120))
+            .with_connect_timeout(Duration::from_secs(10));
+        let backend = match bucket.provider {
+            Provider::Local => Backend::Local,
+            Provider::Memory => Backend::Memory(Arc::clone(&self.0.memory)),
+            Provider::S3 => Backend::S3(S3Bucket::open(&bucket.name, &self.0.options, client)?),
+            Provider::Gcs => Backend::Gcs(GcsBucket::open(&bucket.name, &self.0.options, client)?),
+            Provider::Azure => {
+                Backend::Azure(AzureContainer::open(&bucket, &self.0.options, client)?)
+            }
+        };
+        let objects: Option<Arc<dyn ObjectStore>> = match &backend {
+            Backend::Local => None,
+            Backend::Memory(store) => Some(Arc::clone(store) as _),
+            Backend::S3(s3) => Some(Arc::new(s3.store.clone())),
+            Backend::Gcs(gcs) => Some(Arc::new(gcs.store.clone())),
+            Backend::Azure(azure) => Some(Arc::new(azure.store.clone())),
+        };
+        Ok(Store {
+            bucket,
+            backend,
+            objects,
+        })
+    }
+
+    /// The location with everything filled in that the settings add to it: for Azure the account.
+    /// Two spellings of one object have equal canonical locations.
+    pub fn canonical(&self, at: &Location) -> Location {
+        match (at.provider(), at.bucket().account) {
+            (Provider::Azure, None) => match AzureContainer::default_account(&self.0.options) {
+                Some(account) => at.with_azure_account(account),
+                None => at.clone(),
+            },
+            _ => at.clone(),
+        }
+    }
+
+    pub(crate) fn http(&self) -> Result<&HttpClient> {
+        if let Some(client) = self.0.http.get() {
+            return Ok(client);
+        }
+        let client = http::copy_client()?;
+        Ok(self.0.http.get_or_init(|| client))
+    }
+
+    /// Waits until `bytes` may be held in memory for a relay.
+    pub(crate) async fn relay_budget(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let all = RELAY_BUDGET_BYTES / PERMIT_BYTES;
+        let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES).min(all)).unwrap_or(u32::MAX);
+        // Fails only when the semaphore is closed, which it never is.
+        Arc::clone(&self.0.relay)
+            .acquire_many_owned(permits)
+            .await
+            .ok()
+    }
+
+    /// Size and tag of one object. One request.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if the object or its bucket is not there.
+    pub async fn stat(&self, at: &Location) -> Result<Stat> {
+        let store = self.open(at)?;
+        match store.objects() {
+            None => {
+                let at = at.clone();
+                super::blocking(move || local::stat(&at)).await
+            }
+            Some(store) => store
+                .head(&at.object_path()?)
+                .await
+                .map(Stat::from)
+                .map_err(|e| errors::from_client(e, "look at", at)),
+        }
+    }
+
+    /// Size and tag of one object, or `None` if there is no such object. One request.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stores::stat`], except for a missing object. A bucket that does not exist is an error.
+    pub async fn find(&self, at: &Location) -> Result<Option<Stat>> {
+        match self.stat(at).await {
+            Ok(stat) => Ok(Some(stat)),
+            Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The whole of an object of at most `limit` bytes. One request.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, or `Invalid` for an object above the limit.
+    pub async fn read(&self, at: &Location, limit: u64) -> Result<Bytes> {
+        let store = self.open(at)?;
+        let Some(store) = store.objects() else {
+            let at = at.clone();
+            return super::blocking(move || local::read(&at, limit)).await;
+        };
+        let fail = |e| errors::from_client(e, "read", at);
+        let result = store.get(&at.object_path()?).await.map_err(fail)?;
+        let size = result.meta.size;
+        if size > limit {
+            return Err(Error::invalid(format!(
+                "{size} bytes, more than the {limit} that are read at most"
+            ))
+            .during("read")
+            .at(at));
+        }
+        let bytes = result.bytes().await.map_err(fail)?;
+        if bytes.len() as u64 != size {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("the answer ended after {} of {size} bytes", bytes.len()),
+            )
+            .during("read")
+            .at(at));
+        }
+        Ok(bytes)
+    }
+
+    /// Writes a small object whole, visible at once or not at all. One request. With
+    /// `create_only` an existing object is left and reported.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if `create_only` and something else is there.
+    pub async fn put(&self, at: &Location, bytes: Bytes, create_only: bool) -> Result<Stat> {
+        let store = self.open(at)?;
+        match store.objects() {
+            None => {
+                let at = at.clone();
+                super::blocking(move || local::put(&at, &bytes, create_only)).await
+            }
+            Some(store) => relay::put_object(store, at, bytes, create_only).await,
+        }
+    }
+
+    /// Removes one object; one that is not there is fine. One request.
+    ///
+    /// # Errors
+    ///
+    /// `Denied`, `Unavailable`.
+    pub async fn delete(&self, at: &Location) -> Result<()> {
+        let store = self.open(at)?;
+        let result = match store.objects() {
+            None => {
+                let at = at.clone();
+                super::blocking(move || local::delete(&at)).await
+            }
+            Some(store) => store
+                .delete(&at.object_path()?)
+                .await
+                .map_err(|e| errors::from_client(e, "delete", at)),
+        };
+        match result {
+            Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => Ok(()),
+            other => other,
+        }
+    }
+}

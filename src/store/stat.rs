@@ -1,0 +1,35 @@
+//! What a store says of an object without reading it.
+
+use super::location::Provider;
+
+/// Size and tags of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// Size in bytes.
+    pub size: u64,
+    /// The ETag; for a local file inode, modification time and size.
+    pub tag: Option<String>,
+    /// The version or generation, where the store has one.
+    pub version: Option<String>,
+}
+
+impl Stat {
+    /// What a copy can be pinned to: the generation on Google Cloud Storage, the ETag elsewhere.
+    pub fn pin(&self, provider: Provider) -> Option<&str> {
+        match provider {
+            Provider::Gcs => self.version.as_deref(),
+            Provider::Memory => None,
+            _ => self.tag.as_deref(),
+        }
+    }
+}
+
+impl From<object_store::ObjectMeta> for Stat {
+    fn from(meta: object_store::ObjectMeta) -> Stat {
+        Stat {
+            size: meta.size,
+            tag: meta.e_tag,
+            version: meta.version,
+        }
+    }
+}
