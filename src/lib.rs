@@ -2,6 +2,7 @@
 
 mod clock;
 pub mod error;
+pub mod progress;
 pub mod snapshot;
 pub mod store;
 

@@ -77,24 +77,17 @@ impl Location {
         if text.is_empty() {
             return refuse("an empty location names nothing");
         }
-        let (scheme, rest) = split_scheme(text);
-        let Some(scheme) = scheme else {
-            if !rest.starts_with('/') && !rest.starts_with('\\') {
-                return refuse("a path without a scheme must be absolute");
+        match split_text(text) {
+            (None, _, path) if !path.starts_with(['/', '\\']) => {
+                refuse("a path without a scheme must be absolute")
             }
-            return Location::assemble(text, "file", "", rest);
-        };
-        let (authority, path) = match rest.strip_prefix("//") {
-            Some(after) => {
-                let end = after.find('/').unwrap_or(after.len());
-                after.split_at(end)
+            (Some(_), "", path) if !path.is_empty() && !path.starts_with('/') => {
+                refuse("a path after a scheme must begin with a slash")
             }
-            None => ("", rest),
-        };
-        if authority.is_empty() && !path.starts_with('/') && !path.is_empty() {
-            return refuse("a path after a scheme must begin with a slash");
+            (scheme, authority, path) => {
+                Location::assemble(text, scheme.unwrap_or("file"), authority, path)
+            }
         }
-        Location::assemble(text, scheme, authority, path)
     }
 
     fn assemble(text: &str, scheme: &str, authority: &str, path: &str) -> Result<Location> {
@@ -195,16 +188,21 @@ impl Location {
     /// True if `other` is this very location or lies below it, counted in whole path parts:
     /// `s3://b/a` contains `s3://b/a/x` but not `s3://b/ab`.
     pub fn contains(&self, other: &Location) -> bool {
-        self.bucket() == other.bucket() && self.key_below(&other.key).is_some()
+        self.same_bucket(other) && self.key_below(&other.key).is_some()
     }
 
     /// The path of `other` below this location: empty if they are equal, `None` if it lies
     /// elsewhere.
     pub fn strip<'o>(&self, other: &'o Location) -> Option<&'o str> {
-        if self.bucket() != other.bucket() {
+        if !self.same_bucket(other) {
             return None;
         }
         self.key_below(&other.key)
+    }
+
+    fn same_bucket(&self, other: &Location) -> bool {
+        self.provider == other.provider
+            && (self.authority == other.authority || self.bucket() == other.bucket())
     }
 
     fn key_below<'o>(&self, key: &'o str) -> Option<&'o str> {
@@ -258,11 +256,19 @@ impl Location {
     }
 }
 
-/// Scheme and rest, split at the first `:` that stands before any `/`.
-fn split_scheme(text: &str) -> (Option<&str>, &str) {
-    match text.find([':', '/', '\\']) {
-        Some(at) if text.as_bytes().get(at) == Some(&b':') => (Some(&text[..at]), &text[at + 1..]),
-        _ => (None, text),
+/// Scheme, authority and path of a text. The scheme ends at the first `:` that stands before any
+/// slash; the authority stands between `//` and the next slash.
+pub(crate) fn split_text(text: &str) -> (Option<&str>, &str, &str) {
+    let (scheme, rest) = match text.find([':', '/', '\\']) {
+        Some(at) if text.as_bytes().get(at) == Some(&b':') => (&text[..at], &text[at + 1..]),
+        _ => return (None, "", text),
+    };
+    match rest.strip_prefix("//") {
+        Some(after) => {
+            let (authority, path) = after.split_at(after.find('/').unwrap_or(after.len()));
+            (Some(scheme), authority, path)
+        }
+        None => (Some(scheme), "", rest),
     }
 }
 
@@ -285,7 +291,7 @@ pub(crate) fn normalize(path: &str) -> Result<String, &'static str> {
 
 impl PartialEq for Location {
     fn eq(&self, other: &Self) -> bool {
-        self.provider == other.provider && self.key == other.key && self.bucket() == other.bucket()
+        self.key == other.key && self.same_bucket(other)
     }
 }
 

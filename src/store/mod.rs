@@ -39,7 +39,7 @@ pub use receipt::Receipt;
 pub use stat::Stat;
 
 pub(crate) use local::remove_empty_folders;
-pub(crate) use location::normalize;
+pub(crate) use location::{normalize, split_text};
 
 /// Opens the store that a location lies in, with settings from the environment. No request.
 ///

@@ -1,0 +1,41 @@
+//! What an engine's format must be able to do so that its snapshots can be forked.
+
+use crate::error::Result;
+use crate::store::Location;
+
+use super::lookup::Lookup;
+use super::model::Snapshot;
+
+/// Answers where an object or folder lies after the fork, given where it lies now.
+pub type NewPlace<'a> = dyn Fn(&Location) -> Result<Location> + 'a;
+
+/// One engine's snapshot format: bytes in, bytes out, no I/O.
+pub trait SnapshotFormat: std::fmt::Debug + Send + Sync {
+    /// The name in reports.
+    fn name(&self) -> &'static str;
+
+    /// The object whose presence makes a snapshot exist.
+    fn commit_object(&self) -> &'static str;
+
+    /// Reads the commit object's `bytes` and lists what it refers to.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` with a byte offset for damaged input, `Unsupported` for a newer version.
+    fn read(&self, bytes: &[u8], lookup: &Lookup) -> Result<Snapshot>;
+
+    /// The commit object's bytes with every location replaced by its new place, for a snapshot
+    /// in the folder `to`; everything else stays as it was.
+    ///
+    /// # Errors
+    ///
+    /// As [`SnapshotFormat::read`]; and what `new_place` answers.
+    fn rewrite(&self, bytes: &[u8], lookup: &Lookup, to: &Location, new_place: &NewPlace<'_>) -> Result<Vec<u8>>;
+
+    /// Up to `limit` absolute paths of objects as they stand in the metadata.
+    ///
+    /// # Errors
+    ///
+    /// As [`SnapshotFormat::read`].
+    fn absolute_paths(&self, bytes: &[u8], limit: usize) -> Result<Vec<String>>;
+}
