@@ -2,8 +2,11 @@
 
 mod clock;
 pub mod error;
+pub mod fork;
 pub mod progress;
+pub mod restore;
 pub mod snapshot;
 pub mod store;
+pub mod verify;
 
 pub use error::{Error, ErrorKind, Result};

@@ -11,6 +11,7 @@
 //! ```
 
 mod azure_copy;
+mod compare;
 mod duplicate;
 mod errors;
 mod gcs_rewrite;

@@ -1,0 +1,235 @@
+//! Where each object goes: pure functions of the fork's id and the object's identity, so that a
+//! fork that was killed finds its own objects again, and two forks never write to one name.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::snapshot::{Folder, Object, Scope};
+use crate::store::Location;
+
+/// Names of duplicated objects begin with the source's name, cut to this many bytes: enough for
+/// the UUIDs and folder names that Flink writes, short enough for every file system.
+const NAME_LIMIT_BYTES: usize = 128;
+
+/// The identity of one fork: of this very metadata, to this very place.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ForkId(String);
+
+impl ForkId {
+    /// The id of forking the snapshot whose commit object lies at `commit` with the given SHA-256
+    /// to the root `destination` (both canonical).
+    pub fn new(commit: &Location, metadata_sha256: &[u8], destination: &Location) -> ForkId {
+        let mut hash = Sha256::new();
+        hash.update(b"forkpoint fork 1\0");
+        hash.update(identity(commit));
+        hash.update([0]);
+        hash.update(metadata_sha256);
+        hash.update([0]);
+        hash.update(identity(destination));
+        ForkId(hex(&hash.finalize()[..16]))
+    }
+
+    /// The id as 32 hex digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// 64 bits that tell this object's duplicate in this fork from all others, as 16 hex digits.
+    fn suffix(&self, source: &Location) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.0.as_bytes());
+        hash.update([0]);
+        hash.update(identity(source));
+        hex(&hash.finalize()[..8])
+    }
+}
+
+impl fmt::Display for ForkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which object, however its scheme is spelled.
+fn identity(at: &Location) -> String {
+    let bucket = at.bucket();
+    format!(
+        "{:?}\0{}\0{}\0{}",
+        bucket.provider,
+        bucket.account.unwrap_or_default(),
+        bucket.name,
+        at.key()
+    )
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The shape of a fork below its root: the snapshot's own folder with the commit object and the
+/// exclusive files, `shared/` and `taskowned/` beside it, as the engine itself would lay them.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    id: ForkId,
+    source: Location,
+    root: Location,
+    snapshot: Location,
+    folders: Vec<(Location, Location)>,
+}
+
+impl Layout {
+    /// The layout of forking the snapshot in the folder `source` (its number is `checkpoint_id`)
+    /// to `root`.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if one of `folders`, which go as a whole, holds the snapshot itself.
+    pub fn new(id: ForkId, source: &Location, checkpoint_id: i64, root: &Location, folders: &[Folder]) -> Result<Layout> {
+        let snapshot = match source.name() {
+            "" => root.join(&format!("chk-{checkpoint_id}"))?,
+            name => root.join(name)?,
+        };
+        let mut moves = Vec::with_capacity(folders.len());
+        for folder in folders {
+            let to = if folder.location == *source {
+                snapshot.clone()
+            } else if folder.location.contains(source) {
+                return Err(Error::refused(
+                    "the metadata has the engine delete this folder as a whole, and the snapshot lies in it",
+                )
+                .at(&folder.location));
+            } else {
+                scope_folder(root, &snapshot, folder.scope)?.join(&new_name(&id, &folder.location))?
+            };
+            moves.push((folder.location.clone(), to));
+        }
+        Ok(Layout { id, source: source.clone(), root: root.clone(), snapshot, folders: moves })
+    }
+
+    /// The fork's id.
+    pub fn id(&self) -> &ForkId {
+        &self.id
+    }
+
+    /// The folder of the new commit object.
+    pub fn snapshot(&self) -> &Location {
+        &self.snapshot
+    }
+
+    /// The root below which everything of the fork lies.
+    pub fn root(&self) -> &Location {
+        &self.root
+    }
+
+    /// The folders that go as a whole: where they are, and where they will be.
+    pub fn folders(&self) -> &[(Location, Location)] {
+        &self.folders
+    }
+
+    /// Where the duplicate of `object` goes.
+    ///
+    /// What lies in the snapshot's own folder keeps its name there, so that relative references
+    /// stay relative; what lies in a folder that goes as a whole stays in it; all else is placed by
+    /// its scope, under its old name and 16 hex digits.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for an object without a name.
+    pub fn place(&self, object: &Object) -> Result<Location> {
+        if let Some(relative) = &object.relative {
+            return self.snapshot.join(relative);
+        }
+        if let Some(inside) = self.source.strip(&object.location) {
+            return self.snapshot.join(inside);
+        }
+        let holding = self
+            .folders
+            .iter()
+            .filter_map(|(from, to)| Some((from.key().len(), from.strip(&object.location)?, to)))
+            .max_by_key(|(depth, ..)| *depth);
+        if let Some((_, inside, to)) = holding {
+            return to.join(inside);
+        }
+        scope_folder(&self.root, &self.snapshot, object.scope)?.join(&new_name(&self.id, &object.location))
+    }
+}
+
+fn scope_folder(root: &Location, snapshot: &Location, scope: Scope) -> Result<Location> {
+    match scope {
+        Scope::Exclusive => Ok(snapshot.clone()),
+        Scope::Shared => root.join("shared"),
+        Scope::TaskOwned => root.join("taskowned"),
+    }
+}
+
+fn new_name(id: &ForkId, source: &Location) -> String {
+    let name = source.name();
+    let mut end = name.len().min(NAME_LIMIT_BYTES);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}-{}", name.get(..end).unwrap_or(""), id.suffix(source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{DeclaredSize, Holder};
+
+    fn at(text: &str) -> Location {
+        Location::parse(text).unwrap()
+    }
+
+    fn object(location: &str, scope: Scope) -> Object {
+        Object {
+            location: at(location),
+            scope,
+            size: DeclaredSize::Unknown,
+            references: 1,
+            relative: None,
+            holder: Holder { operator: 0, subtask: None },
+        }
+    }
+
+    fn layout(root: &str) -> Layout {
+        let id = ForkId::new(&at("s3://b/job/chk-7/_metadata"), &[1; 32], &at(root));
+        let folders = [
+            Folder { location: at("s3://b/job/taskowned/job_1_tm_2"), scope: Scope::TaskOwned },
+            Folder { location: at("s3://b/job/shared/job_1_op_3"), scope: Scope::Shared },
+        ];
+        Layout::new(id, &at("s3://b/job/chk-7"), 7, &at(root), &folders).unwrap()
+    }
+
+    #[test]
+    fn objects_are_placed_as_the_engine_would() {
+        let layout = layout("s3a://c/fork");
+        let place = |text: &str, scope| layout.place(&object(text, scope)).unwrap().to_string();
+        assert_eq!(layout.snapshot().to_string(), "s3a://c/fork/chk-7");
+        assert_eq!(place("s3://b/job/chk-7/x", Scope::Exclusive), "s3a://c/fork/chk-7/x");
+        assert!(place("s3://b/job/shared/x", Scope::Shared).starts_with("s3a://c/fork/shared/x-"));
+        assert!(place("s3://b/job/shared/x", Scope::Exclusive).starts_with("s3a://c/fork/chk-7/x-"));
+        assert!(place("s3://b/dstl/x", Scope::TaskOwned).starts_with("s3a://c/fork/taskowned/x-"));
+        let inside = place("s3://b/job/taskowned/job_1_tm_2/x", Scope::Exclusive);
+        assert!(inside.starts_with("s3a://c/fork/taskowned/job_1_tm_2-") && inside.ends_with("/x"));
+    }
+
+    #[test]
+    fn names_are_the_same_at_each_run_and_differ_between_forks_and_sources() {
+        let x = object("s3://b/job/shared/x", Scope::Shared);
+        let y = object("s3://b/other/shared/x", Scope::Shared);
+        assert_eq!(layout("s3://c/f").place(&x), layout("s3://c/f").place(&x));
+        assert_ne!(layout("s3://c/f").place(&x), layout("s3://c/f").place(&y));
+        let (one, two) = (layout("s3://c/f"), layout("s3://c/g"));
+        assert_ne!(one.place(&x).unwrap().name(), two.place(&x).unwrap().name());
+    }
+
+    #[test]
+    fn a_folder_that_holds_the_snapshot_is_refused() {
+        let id = ForkId::new(&at("s3://b/job/chk-7/_metadata"), &[1; 32], &at("s3://c"));
+        let folders = [Folder { location: at("s3://b/job"), scope: Scope::Shared }];
+        let e = Layout::new(id, &at("s3://b/job/chk-7"), 7, &at("s3://c"), &folders).unwrap_err();
+        assert_eq!(e.kind(), crate::ErrorKind::Refused);
+    }
+}

@@ -1,0 +1,195 @@
+//! The plan of a fork: every object, where it is, where it goes, how. Pure and deterministic.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::snapshot::{Scope, Snapshot};
+use crate::store::{Choice, Location, Method, Stat};
+
+use super::destination::Layout;
+
+/// The newest plan document that this version writes and reads.
+pub const PLAN_VERSION: u32 = 1;
+
+/// One object to duplicate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Where it is.
+    pub source: Location,
+    /// Where its duplicate goes.
+    pub destination: Location,
+    /// Its size in bytes, as the store says.
+    pub size: u64,
+    /// How it will be copied.
+    pub method: Method,
+    /// Why so.
+    pub reason: String,
+    /// Who it belongs to.
+    pub scope: Scope,
+    /// The source's ETag when it was looked at.
+    pub source_tag: Option<String>,
+    /// The source's version or generation when it was looked at.
+    pub source_version: Option<String>,
+}
+
+impl Task {
+    /// What was seen of the source.
+    pub fn source_stat(&self) -> Stat {
+        Stat {
+            size: self.size,
+            tag: self.source_tag.clone(),
+            version: self.source_version.clone(),
+        }
+    }
+}
+
+/// A folder that the engine removes as a whole, and its place in the fork.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FolderMove {
+    /// Where it is.
+    pub source: Location,
+    /// Where it will be.
+    pub destination: Location,
+}
+
+/// State that the fork does not carry over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftBehind {
+    /// Whose state it is.
+    pub operator_id: String,
+    /// Objects left.
+    pub objects: u64,
+    /// Bytes left.
+    pub bytes: u64,
+}
+
+/// What a fork will do, as a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkPlan {
+    /// Version of this document.
+    pub version: u32,
+    /// The fork's id, as 32 hex digits.
+    pub fork_id: String,
+    /// The folder of the snapshot that is forked.
+    pub source: Location,
+    /// The root of the fork.
+    pub destination: Location,
+    /// The folder of the new snapshot.
+    pub snapshot: Location,
+    /// SHA-256 of the source's commit object, in hex.
+    pub metadata_sha256: String,
+    /// The objects, sorted by source.
+    pub tasks: Vec<Task>,
+    /// The folders that go as a whole, sorted by source.
+    pub folders: Vec<FolderMove>,
+    /// Number of tasks.
+    pub objects: u64,
+    /// Bytes of all tasks.
+    pub bytes: u64,
+    /// What is not carried over. A fork carries everything.
+    pub left_behind: Vec<LeftBehind>,
+}
+
+/// Makes the plan: `stats` says what each object of `snapshot` is in its store, `choose` how a
+/// pair of locations is copied.
+///
+/// # Errors
+///
+/// `Corrupt` if `stats` knows nothing of an object; `Refused` if the destination lies in the
+/// source, or if two objects would get one name.
+pub fn plan_fork(
+    snapshot: &Snapshot,
+    layout: &Layout,
+    metadata_sha256: &str,
+    stats: &HashMap<Location, Option<Stat>>,
+    mut choose: impl FnMut(&Location, &Location, u64) -> Result<Choice>,
+) -> Result<ForkPlan> {
+    refuse_overlap(snapshot, layout)?;
+    let mut tasks = Vec::with_capacity(snapshot.objects.len());
+    let mut taken: HashMap<Location, &Location> = HashMap::with_capacity(snapshot.objects.len());
+    let mut bytes = 0u64;
+    for object in &snapshot.objects {
+        let Some(Some(stat)) = stats.get(&object.location) else {
+            return Err(Error::corrupt("the object is not there").at(&object.location));
+        };
+        let destination = layout.place(object)?;
+        if let Some(other) = taken.insert(destination.clone(), &object.location) {
+            return Err(Error::refused(format!(
+                "two objects would get the name {destination}: this one and {other}"
+            ))
+            .at(&object.location));
+        }
+        let choice = choose(&object.location, &destination, stat.size)?;
+        bytes = bytes.saturating_add(stat.size);
+        tasks.push(Task {
+            source: object.location.clone(),
+            destination,
+            size: stat.size,
+            method: choice.method,
+            reason: choice.reason.to_string(),
+            scope: object.scope,
+            source_tag: stat.tag.clone(),
+            source_version: stat.version.clone(),
+        });
+    }
+    let sources: HashSet<&Location> = snapshot.objects.iter().map(|o| &o.location).collect();
+    if let Some(task) = tasks.iter().find(|t| sources.contains(&t.destination)) {
+        return Err(Error::refused("an object of the source would be overwritten").at(&task.destination));
+    }
+    Ok(ForkPlan {
+        version: PLAN_VERSION,
+        fork_id: layout.id().to_string(),
+        source: snapshot.directory.clone(),
+        destination: layout.root().clone(),
+        snapshot: layout.snapshot().clone(),
+        metadata_sha256: metadata_sha256.to_string(),
+        objects: tasks.len() as u64,
+        bytes,
+        tasks,
+        folders: layout
+            .folders()
+            .iter()
+            .map(|(source, destination)| FolderMove {
+                source: source.clone(),
+                destination: destination.clone(),
+            })
+            .collect(),
+        left_behind: Vec::new(),
+    })
+}
+
+/// A fork must not lie where it goes when the original goes.
+fn refuse_overlap(snapshot: &Snapshot, layout: &Layout) -> Result<()> {
+    let (source, root, target) = (&snapshot.directory, layout.root(), layout.snapshot());
+    let refuse = |why: String| Err(Error::refused(why).during("fork to").at(root).hint(
+        "choose a destination outside the job's folder, such as a sibling of it",
+    ));
+    if target == source {
+        return refuse("the fork would lie on the snapshot itself".into());
+    }
+    if source.contains(root) {
+        return refuse(format!("the destination lies inside the snapshot {source}"));
+    }
+    if let Some(job) = source.parent().filter(|job| is_job_folder(job) && job.contains(root)) {
+        return refuse(format!(
+            "the destination lies inside the folder of the job that wrote the snapshot, {job}"
+        ));
+    }
+    let holders = snapshot.objects.iter().filter_map(|o| o.location.parent());
+    let folders = snapshot.folders.iter().map(|f| f.location.clone());
+    let mut seen = HashSet::new();
+    for folder in holders.chain(folders) {
+        if !seen.contains(&folder) && !folder.key().is_empty() && folder.contains(root) {
+            return refuse(format!("the destination lies inside {folder}, which holds files of the snapshot"));
+        }
+        seen.insert(folder);
+    }
+    Ok(())
+}
+
+/// Flink names a job's folder by the job id, 32 hex digits, and whoever cleans up removes it whole.
+fn is_job_folder(at: &Location) -> bool {
+    at.name().len() == 32 && at.name().bytes().all(|b| b.is_ascii_hexdigit())
+}

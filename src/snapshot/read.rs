@@ -1,0 +1,79 @@
+//! From a location that a user names to a snapshot: finds the commit object and the format. I/O.
+
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Location, Stores};
+
+use super::flink::FlinkFormat;
+use super::format::SnapshotFormat;
+use super::lookup::Lookup;
+use super::model::Snapshot;
+
+/// Largest commit object that is read, in bytes. The largest that Flink users report are some
+/// hundred MB.
+pub const METADATA_LIMIT_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+
+/// A commit object as it was read, and the format that understands it.
+#[derive(Debug, Clone)]
+pub struct CommitObject {
+    /// The snapshot's folder.
+    pub directory: Location,
+    /// The commit object itself.
+    pub location: Location,
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Its format.
+    pub format: &'static dyn SnapshotFormat,
+}
+
+/// The formats this crate understands.
+pub fn formats() -> &'static [&'static dyn SnapshotFormat] {
+    &[&FlinkFormat]
+}
+
+impl CommitObject {
+    /// Reads the commit object of the snapshot in the folder `at`, or at `at` itself if that is a
+    /// commit object's name. One request.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if no format finds its commit object there.
+    pub async fn read(stores: &Stores, at: &Location) -> Result<CommitObject> {
+        for format in formats() {
+            let (directory, location) = match at.parent() {
+                Some(parent) if at.name() == format.commit_object() => (parent, at.clone()),
+                _ => (at.clone(), at.join(format.commit_object())?),
+            };
+            match stores.read(&location, METADATA_LIMIT_BYTES).await {
+                Ok(bytes) => return Ok(CommitObject { directory, location, bytes, format: *format }),
+                Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::new(ErrorKind::NotFound, "no snapshot here: there is no `_metadata`")
+            .during("read")
+            .at(at)
+            .hint("name the folder that holds `_metadata`, such as .../chk-42"))
+    }
+
+    /// What the snapshot refers to, by plain rules: relative paths below its own folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`SnapshotFormat::read`], naming the commit object.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.snapshot_by(&Lookup::new(self.directory.clone()))
+    }
+
+    /// What the snapshot refers to, by the rules of `lookup`.
+    ///
+    /// # Errors
+    ///
+    /// As [`SnapshotFormat::read`], naming the commit object.
+    pub fn snapshot_by(&self, lookup: &Lookup) -> Result<Snapshot> {
+        self.format
+            .read(&self.bytes, lookup)
+            .map_err(|e| e.during("read").at(&self.location))
+    }
+}

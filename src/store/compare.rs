@@ -1,0 +1,45 @@
+//! Are two objects equal, byte for byte?
+
+use crate::error::Result;
+
+use super::duplicate::CopyOrder;
+use super::location::Location;
+use super::open::Stores;
+use super::relay;
+
+/// Bytes of each side that are compared at once.
+const STEP_BYTES: u64 = 8 * 1024 * 1024;
+
+impl Stores {
+    /// Reads both objects and compares them. Both must be `size` bytes long. One request per 8 MiB
+    /// and side; stops at the first difference.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be read, or is not `size` bytes long.
+    pub async fn same_content(&self, one: &Location, other: &Location, size: u64) -> Result<bool> {
+        let mut start = 0;
+        while start < size {
+            let end = (start + STEP_BYTES).min(size);
+            let _memory = self.relay_budget(2 * (end - start)).await;
+            let (a, b) = tokio::try_join!(self.range(one, size, start, end), self.range(other, size, start, end))?;
+            if a != b {
+                return Ok(false);
+            }
+            start = end;
+        }
+        Ok(true)
+    }
+
+    async fn range(&self, at: &Location, size: u64, start: u64, end: u64) -> Result<bytes::Bytes> {
+        let order = CopyOrder {
+            source: at,
+            destination: at,
+            size,
+            source_tag: None,
+            source_etag: None,
+            create_only: false,
+        };
+        relay::read_range(self, &order, start, end).await
+    }
+}
