@@ -19,7 +19,8 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::restore::{
-    ExecuteOptions, Executed, ForkId, ForkPlan, Journal, Layout, execute, find_violations, plan_fork,
+    ExecuteOptions, Executed, ForkId, ForkPlan, Journal, Layout, execute, find_violations,
+    plan_fork,
 };
 use crate::snapshot::{CommitObject, Lookup, Prefix, Snapshot};
 use crate::store::{Location, Method, Stat, Stores};
@@ -76,9 +77,17 @@ impl MovedFrom {
         if let Some((old, new)) = text.rsplit_once('=')
             && let Ok(new) = Location::parse(new)
         {
-            return Ok(MovedFrom { text: text.into(), old: Prefix::parse(old)?, new: Some(new) });
+            return Ok(MovedFrom {
+                text: text.into(),
+                old: Prefix::parse(old)?,
+                new: Some(new),
+            });
         }
-        Ok(MovedFrom { text: text.into(), old: Prefix::parse(text)?, new: None })
+        Ok(MovedFrom {
+            text: text.into(),
+            old: Prefix::parse(text)?,
+            new: None,
+        })
     }
 }
 
@@ -125,7 +134,11 @@ pub struct ForkReport {
 ///
 /// `NotFound`: no snapshot. `Corrupt`: damaged metadata, or objects missing or too short.
 /// `Refused`: the destination overlaps the source.
-pub async fn plan(stores: &Stores, request: &ForkRequest, progress: &dyn Progress) -> Result<PlannedFork> {
+pub async fn plan(
+    stores: &Stores,
+    request: &ForkRequest,
+    progress: &dyn Progress,
+) -> Result<PlannedFork> {
     let mut commit = CommitObject::read(stores, &request.snapshot).await?;
     let mut lookup = Lookup::new(commit.directory.clone());
     for moved in &request.moved_from {
@@ -137,7 +150,9 @@ pub async fn plan(stores: &Stores, request: &ForkRequest, progress: &dyn Progres
     }
     let mut source = commit.snapshot_by(&lookup)?;
     let mut stats = verify::look_at_objects(stores, &source, progress).await?;
-    if !request.look_in.is_empty() && look_elsewhere(stores, &source, &stats, &request.look_in, &mut lookup).await? {
+    if !request.look_in.is_empty()
+        && look_elsewhere(stores, &source, &stats, &request.look_in, &mut lookup).await?
+    {
         source = commit.snapshot_by(&lookup)?;
         stats = verify::look_at_objects(stores, &source, progress).await?;
     }
@@ -151,13 +166,26 @@ pub async fn plan(stores: &Stores, request: &ForkRequest, progress: &dyn Progres
         &digest,
         &stores.canonical(&request.destination),
     );
-    let layout = Layout::new(id, &source.directory, source.checkpoint_id, &request.destination, &source.folders)?;
+    let layout = Layout::new(
+        id,
+        &source.directory,
+        source.checkpoint_id,
+        &request.destination,
+        &source.folders,
+    )?;
     let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
-    let plan = plan_fork(&source, &layout, &hex, &stats, |from, to, size| stores.method(from, to, size))?;
+    let plan = plan_fork(&source, &layout, &hex, &stats, |from, to, size| {
+        stores.method(from, to, size)
+    })?;
     let metadata = rewrite(&commit, &lookup, &plan)?;
     // What the plan needs of it is in `source` and `metadata` now.
     commit.bytes = Bytes::new();
-    Ok(PlannedFork { plan, source, commit, metadata })
+    Ok(PlannedFork {
+        plan,
+        source,
+        commit,
+        metadata,
+    })
 }
 
 /// The new commit object.
@@ -170,10 +198,17 @@ fn rewrite(commit: &CommitObject, lookup: &Lookup, plan: &ForkPlan) -> Result<By
         .collect();
     commit
         .format
-        .rewrite(&commit.bytes, lookup, &plan.snapshot, &|old| match places.get(old) {
-            Some(new) => Ok((*new).clone()),
-            None => Err(Error::new(ErrorKind::Internal, "a reference is not in the plan").at(old)),
-        })
+        .rewrite(
+            &commit.bytes,
+            lookup,
+            &plan.snapshot,
+            &|old| match places.get(old) {
+                Some(new) => Ok((*new).clone()),
+                None => {
+                    Err(Error::new(ErrorKind::Internal, "a reference is not in the plan").at(old))
+                }
+            },
+        )
         .map(Bytes::from)
         .map_err(|e| e.during("rewrite").at(&commit.location))
 }
@@ -221,7 +256,11 @@ pub async fn run(
     commit(stores, &commit_at, &planned.metadata).await?;
     prove(stores, planned, progress).await?;
     journal.remove(stores).await?;
-    let Executed { copied, reused, methods } = executed;
+    let Executed {
+        copied,
+        reused,
+        methods,
+    } = executed;
     Ok(ForkReport {
         snapshot: plan.snapshot.clone(),
         source: plan.source.clone(),
@@ -237,7 +276,9 @@ pub async fn run(
 
 /// A commit object at the destination is either the one we are about to write, or not ours.
 async fn refuse_stranger(stores: &Stores, at: &Location, ours: &Bytes) -> Result<()> {
-    let Some(stat) = stores.find(at).await? else { return Ok(()) };
+    let Some(stat) = stores.find(at).await? else {
+        return Ok(());
+    };
     if stat.size == ours.len() as u64 && stores.read(at, stat.size).await? == *ours {
         return Ok(());
     }
@@ -249,7 +290,9 @@ async fn refuse_stranger(stores: &Stores, at: &Location, ours: &Bytes) -> Result
 async fn commit(stores: &Stores, at: &Location, metadata: &Bytes) -> Result<()> {
     match stores.put(at, metadata.clone(), true).await {
         Ok(_) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => refuse_stranger(stores, at, metadata).await,
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            refuse_stranger(stores, at, metadata).await
+        }
         Err(e) => Err(e.during("commit")),
     }
 }
@@ -258,11 +301,15 @@ async fn commit(stores: &Stores, at: &Location, metadata: &Bytes) -> Result<()> 
 async fn prove(stores: &Stores, planned: &PlannedFork, progress: &dyn Progress) -> Result<()> {
     let plan = &planned.plan;
     let fail = |why: String| {
-        Err(Error::corrupt(format!("the fork was written but is not proved: {why}"))
-            .during("prove")
-            .at(&plan.snapshot))
+        Err(
+            Error::corrupt(format!("the fork was written but is not proved: {why}"))
+                .during("prove")
+                .at(&plan.snapshot),
+        )
     };
-    let written = CommitObject::read(stores, &plan.snapshot).await?.snapshot()?;
+    let written = CommitObject::read(stores, &plan.snapshot)
+        .await?
+        .snapshot()?;
     let places: HashSet<Location> = plan
         .tasks
         .iter()
@@ -273,14 +320,21 @@ async fn prove(stores: &Stores, planned: &PlannedFork, progress: &dyn Progress) 
         return fail(first.to_string());
     }
     if written.objects.len() as u64 != plan.objects {
-        return fail(format!("it refers to {} objects, not {}", written.objects.len(), plan.objects));
+        return fail(format!(
+            "it refers to {} objects, not {}",
+            written.objects.len(),
+            plan.objects
+        ));
     }
     let stats = verify::look_at_objects(stores, &written, progress).await?;
     for task in &plan.tasks {
         match stats.get(&task.destination) {
             Some(Some(Stat { size, .. })) if *size == task.size => {}
             Some(Some(Stat { size, .. })) => {
-                return fail(format!("{} is {size} bytes long, not {}", task.destination, task.size));
+                return fail(format!(
+                    "{} is {size} bytes long, not {}",
+                    task.destination, task.size
+                ));
             }
             _ => return fail(format!("{} is not there", task.destination)),
         }
@@ -303,16 +357,27 @@ async fn find_moved(stores: &Stores, commit: &CommitObject, moved: &MovedFrom) -
         .take(MOVED_SAMPLE)
         .collect();
     if below.is_empty() {
-        return Err(Error::invalid(format!("no reference of the snapshot lies below {}", moved.text))
-            .during("look for the moved files of")
-            .at(&commit.directory)
-            .hint("`forkpoint show` prints where the metadata places each file"));
+        return Err(Error::invalid(format!(
+            "no reference of the snapshot lies below {}",
+            moved.text
+        ))
+        .during("look for the moved files of")
+        .at(&commit.directory)
+        .hint("`forkpoint show` prints where the metadata places each file"));
     }
     let mut tried = Vec::new();
     let mut candidate = Some(commit.directory.clone());
     while let Some(folder) = candidate {
-        let wanted: Vec<Location> = below.iter().map(|rest| folder.join(rest)).collect::<Result<_>>()?;
-        if stores.stat_all(&wanted).await?.values().all(Option::is_some) {
+        let wanted: Vec<Location> = below
+            .iter()
+            .map(|rest| folder.join(rest))
+            .collect::<Result<_>>()?;
+        if stores
+            .stat_all(&wanted)
+            .await?
+            .values()
+            .all(Option::is_some)
+        {
             return Ok(folder);
         }
         candidate = folder.parent();

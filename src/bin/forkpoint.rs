@@ -1,2 +1,7 @@
 //! The `forkpoint` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(forkpoint::cli::main(std::env::args_os()))
+}

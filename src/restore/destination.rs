@@ -86,7 +86,13 @@ impl Layout {
     /// # Errors
     ///
     /// `Refused` if one of `folders`, which go as a whole, holds the snapshot itself.
-    pub fn new(id: ForkId, source: &Location, checkpoint_id: i64, root: &Location, folders: &[Folder]) -> Result<Layout> {
+    pub fn new(
+        id: ForkId,
+        source: &Location,
+        checkpoint_id: i64,
+        root: &Location,
+        folders: &[Folder],
+    ) -> Result<Layout> {
         let snapshot = match source.name() {
             "" => root.join(&format!("chk-{checkpoint_id}"))?,
             name => root.join(name)?,
@@ -101,11 +107,18 @@ impl Layout {
                 )
                 .at(&folder.location));
             } else {
-                scope_folder(root, &snapshot, folder.scope)?.join(&new_name(&id, &folder.location))?
+                scope_folder(root, &snapshot, folder.scope)?
+                    .join(&new_name(&id, &folder.location))?
             };
             moves.push((folder.location.clone(), to));
         }
-        Ok(Layout { id, source: source.clone(), root: root.clone(), snapshot, folders: moves })
+        Ok(Layout {
+            id,
+            source: source.clone(),
+            root: root.clone(),
+            snapshot,
+            folders: moves,
+        })
     }
 
     /// The fork's id.
@@ -152,7 +165,8 @@ impl Layout {
         if let Some((_, inside, to)) = holding {
             return to.join(inside);
         }
-        scope_folder(&self.root, &self.snapshot, object.scope)?.join(&new_name(&self.id, &object.location))
+        scope_folder(&self.root, &self.snapshot, object.scope)?
+            .join(&new_name(&self.id, &object.location))
     }
 }
 
@@ -189,15 +203,24 @@ mod tests {
             size: DeclaredSize::Unknown,
             references: 1,
             relative: None,
-            holder: Holder { operator: 0, subtask: None },
+            holder: Holder {
+                operator: 0,
+                subtask: None,
+            },
         }
     }
 
     fn layout(root: &str) -> Layout {
         let id = ForkId::new(&at("s3://b/job/chk-7/_metadata"), &[1; 32], &at(root));
         let folders = [
-            Folder { location: at("s3://b/job/taskowned/job_1_tm_2"), scope: Scope::TaskOwned },
-            Folder { location: at("s3://b/job/shared/job_1_op_3"), scope: Scope::Shared },
+            Folder {
+                location: at("s3://b/job/taskowned/job_1_tm_2"),
+                scope: Scope::TaskOwned,
+            },
+            Folder {
+                location: at("s3://b/job/shared/job_1_op_3"),
+                scope: Scope::Shared,
+            },
         ];
         Layout::new(id, &at("s3://b/job/chk-7"), 7, &at(root), &folders).unwrap()
     }
@@ -207,9 +230,14 @@ mod tests {
         let layout = layout("s3a://c/fork");
         let place = |text: &str, scope| layout.place(&object(text, scope)).unwrap().to_string();
         assert_eq!(layout.snapshot().to_string(), "s3a://c/fork/chk-7");
-        assert_eq!(place("s3://b/job/chk-7/x", Scope::Exclusive), "s3a://c/fork/chk-7/x");
+        assert_eq!(
+            place("s3://b/job/chk-7/x", Scope::Exclusive),
+            "s3a://c/fork/chk-7/x"
+        );
         assert!(place("s3://b/job/shared/x", Scope::Shared).starts_with("s3a://c/fork/shared/x-"));
-        assert!(place("s3://b/job/shared/x", Scope::Exclusive).starts_with("s3a://c/fork/chk-7/x-"));
+        assert!(
+            place("s3://b/job/shared/x", Scope::Exclusive).starts_with("s3a://c/fork/chk-7/x-")
+        );
         assert!(place("s3://b/dstl/x", Scope::TaskOwned).starts_with("s3a://c/fork/taskowned/x-"));
         let inside = place("s3://b/job/taskowned/job_1_tm_2/x", Scope::Exclusive);
         assert!(inside.starts_with("s3a://c/fork/taskowned/job_1_tm_2-") && inside.ends_with("/x"));
@@ -228,7 +256,10 @@ mod tests {
     #[test]
     fn a_folder_that_holds_the_snapshot_is_refused() {
         let id = ForkId::new(&at("s3://b/job/chk-7/_metadata"), &[1; 32], &at("s3://c"));
-        let folders = [Folder { location: at("s3://b/job"), scope: Scope::Shared }];
+        let folders = [Folder {
+            location: at("s3://b/job"),
+            scope: Scope::Shared,
+        }];
         let e = Layout::new(id, &at("s3://b/job/chk-7"), 7, &at("s3://c"), &folders).unwrap_err();
         assert_eq!(e.kind(), crate::ErrorKind::Refused);
     }

@@ -147,7 +147,10 @@ async fn one(
         existing: Existing::Refuse,
         source: Some(task.source_stat()),
     };
-    match stores.duplicate(&task.source, &task.destination, &options).await {
+    match stores
+        .duplicate(&task.source, &task.destination, &options)
+        .await
+    {
         Ok(receipt) => Ok(Outcome::Copied(receipt)),
         // Another run of the same fork may have been faster.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
@@ -169,7 +172,12 @@ fn not_ours(at: &Location) -> Error {
 
 /// Is the object at the destination the duplicate we want? A receipt for this very object proves
 /// it; without one (the process died between the copy and its receipt) the contents are compared.
-async fn is_ours(stores: &Stores, task: &Task, there: &Stat, receipt: Option<&Receipt>) -> Result<bool> {
+async fn is_ours(
+    stores: &Stores,
+    task: &Task,
+    there: &Stat,
+    receipt: Option<&Receipt>,
+) -> Result<bool> {
     if there.size != task.size {
         return Ok(false);
     }
@@ -185,11 +193,12 @@ async fn is_ours(stores: &Stores, task: &Task, there: &Stat, receipt: Option<&Re
     {
         return Ok(true);
     }
-    stores.same_content(&task.source, &task.destination, task.size).await
+    stores
+        .same_content(&task.source, &task.destination, task.size)
+        .await
 }
 
 fn tag_eq(a: Option<&str>, b: Option<&str>) -> bool {
     let plain = |t: Option<&str>| t.map(|t| t.trim_matches('"').to_string());
     plain(a) == plain(b)
 }
-

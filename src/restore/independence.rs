@@ -37,7 +37,11 @@ impl fmt::Display for Violation {
 /// All references of `snapshot` that leave `root` or are not among `written`. An empty answer
 /// proves that no object of another snapshot is needed, and that no folder of another snapshot
 /// goes when this one does.
-pub fn find_violations(snapshot: &Snapshot, root: &Location, written: &HashSet<Location>) -> Vec<Violation> {
+pub fn find_violations(
+    snapshot: &Snapshot,
+    root: &Location,
+    written: &HashSet<Location>,
+) -> Vec<Violation> {
     let objects = snapshot.objects.iter().map(|o| &o.location);
     let folders = snapshot.folders.iter().map(|f| &f.location);
     objects
@@ -50,7 +54,10 @@ pub fn find_violations(snapshot: &Snapshot, root: &Location, written: &HashSet<L
             } else {
                 return None;
             };
-            Some(Violation { location: location.clone(), reason })
+            Some(Violation {
+                location: location.clone(),
+                reason,
+            })
         })
         .collect()
 }

@@ -30,7 +30,10 @@ impl Journal {
     /// None for a well-formed id.
     pub fn new(root: &Location, fork_id: &str) -> Result<Journal> {
         let folder = root.join(&format!(".forkpoint/{fork_id}"))?;
-        Ok(Journal { root: root.clone(), folder })
+        Ok(Journal {
+            root: root.clone(),
+            folder,
+        })
     }
 
     /// All receipts written so far, by destination. One listing and one read per journal object.
@@ -60,7 +63,9 @@ impl Journal {
 
     async fn objects(&self, stores: &Stores) -> Result<Vec<(Location, crate::store::Stat)>> {
         match stores.list(&self.folder).await {
-            Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => Ok(Vec::new()),
+            Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => {
+                Ok(Vec::new())
+            }
             other => other,
         }
     }
@@ -80,7 +85,9 @@ impl Journal {
                 .map_err(|e| crate::Error::new(ErrorKind::Internal, e.to_string()))?;
             text.push(b'\n');
         }
-        let at = self.folder.join(&format!("receipts-{:016x}.jsonl", clock::random_id()))?;
+        let at = self
+            .folder
+            .join(&format!("receipts-{:016x}.jsonl", clock::random_id()))?;
         stores.put(&at, Bytes::from(text), true).await?;
         Ok(())
     }

@@ -136,7 +136,9 @@ pub fn plan_fork(
     }
     let sources: HashSet<&Location> = snapshot.objects.iter().map(|o| &o.location).collect();
     if let Some(task) = tasks.iter().find(|t| sources.contains(&t.destination)) {
-        return Err(Error::refused("an object of the source would be overwritten").at(&task.destination));
+        return Err(
+            Error::refused("an object of the source would be overwritten").at(&task.destination),
+        );
     }
     Ok(ForkPlan {
         version: PLAN_VERSION,
@@ -163,16 +165,22 @@ pub fn plan_fork(
 /// A fork must not lie where it goes when the original goes.
 fn refuse_overlap(snapshot: &Snapshot, layout: &Layout) -> Result<()> {
     let (source, root, target) = (&snapshot.directory, layout.root(), layout.snapshot());
-    let refuse = |why: String| Err(Error::refused(why).during("fork to").at(root).hint(
-        "choose a destination outside the job's folder, such as a sibling of it",
-    ));
+    let refuse = |why: String| {
+        Err(Error::refused(why)
+            .during("fork to")
+            .at(root)
+            .hint("choose a destination outside the job's folder, such as a sibling of it"))
+    };
     if target == source {
         return refuse("the fork would lie on the snapshot itself".into());
     }
     if source.contains(root) {
         return refuse(format!("the destination lies inside the snapshot {source}"));
     }
-    if let Some(job) = source.parent().filter(|job| is_job_folder(job) && job.contains(root)) {
+    if let Some(job) = source
+        .parent()
+        .filter(|job| is_job_folder(job) && job.contains(root))
+    {
         return refuse(format!(
             "the destination lies inside the folder of the job that wrote the snapshot, {job}"
         ));
@@ -182,7 +190,9 @@ fn refuse_overlap(snapshot: &Snapshot, layout: &Layout) -> Result<()> {
     let mut seen = HashSet::new();
     for folder in holders.chain(folders) {
         if !seen.contains(&folder) && !folder.key().is_empty() && folder.contains(root) {
-            return refuse(format!("the destination lies inside {folder}, which holds files of the snapshot"));
+            return refuse(format!(
+                "the destination lies inside {folder}, which holds files of the snapshot"
+            ));
         }
         seen.insert(folder);
     }

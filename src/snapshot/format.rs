@@ -30,7 +30,13 @@ pub trait SnapshotFormat: std::fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// As [`SnapshotFormat::read`]; and what `new_place` answers.
-    fn rewrite(&self, bytes: &[u8], lookup: &Lookup, to: &Location, new_place: &NewPlace<'_>) -> Result<Vec<u8>>;
+    fn rewrite(
+        &self,
+        bytes: &[u8],
+        lookup: &Lookup,
+        to: &Location,
+        new_place: &NewPlace<'_>,
+    ) -> Result<Vec<u8>>;
 
     /// Up to `limit` absolute paths of objects as they stand in the metadata.
     ///

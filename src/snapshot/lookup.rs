@@ -45,7 +45,11 @@ impl Prefix {
             "wasbs" => "wasb".to_string(),
             _ => scheme,
         };
-        Ok(Prefix { scheme, authority: authority.to_string(), key })
+        Ok(Prefix {
+            scheme,
+            authority: authority.to_string(),
+            key,
+        })
     }
 
     /// The path of `text` below this place, counted in whole parts.
@@ -70,7 +74,11 @@ impl Lookup {
     /// Absolute paths mean what they say, relative ones lie below `directory`, the folder of the
     /// metadata.
     pub fn new(directory: Location) -> Lookup {
-        Lookup { directory, moved: Vec::new(), elsewhere: HashMap::new() }
+        Lookup {
+            directory,
+            moved: Vec::new(),
+            elsewhere: HashMap::new(),
+        }
     }
 
     /// Paths below `from` are looked up below `to`. Earlier rules win.
@@ -111,7 +119,11 @@ impl Lookup {
     /// `Invalid` for a path that leaves the folder of the metadata.
     pub fn relative(&self, text: &str) -> Result<(Location, String)> {
         let inside = self.directory.join(text)?;
-        let plain = self.directory.strip(&inside).unwrap_or_default().to_string();
+        let plain = self
+            .directory
+            .strip(&inside)
+            .unwrap_or_default()
+            .to_string();
         match self.elsewhere.get(&plain) {
             Some(location) => Ok((location.clone(), plain)),
             None => Ok((inside, plain)),
@@ -131,16 +143,27 @@ mod tests {
             Location::parse("s3://new/backup/job").unwrap(),
         );
         let at = |text| lookup.absolute(text).unwrap().to_string();
-        assert_eq!(at("hdfs://name/flink/job/shared/x"), "s3://new/backup/job/shared/x");
+        assert_eq!(
+            at("hdfs://name/flink/job/shared/x"),
+            "s3://new/backup/job/shared/x"
+        );
         assert_eq!(at("s3://other/x"), "s3://other/x");
         assert!(lookup.absolute("hdfs://name/flink/job2/shared/x").is_err());
-        assert!(Prefix::parse("s3://b/x").unwrap().strip("s3a://b/x/y").is_some());
+        assert!(
+            Prefix::parse("s3://b/x")
+                .unwrap()
+                .strip("s3a://b/x/y")
+                .is_some()
+        );
     }
 
     #[test]
     fn a_relative_path_stays_in_its_folder() {
         let lookup = Lookup::new(Location::parse("s3://b/chk-3").unwrap());
-        assert_eq!(lookup.relative("/x").unwrap().0.to_string(), "s3://b/chk-3/x");
+        assert_eq!(
+            lookup.relative("/x").unwrap().0.to_string(),
+            "s3://b/chk-3/x"
+        );
         assert_eq!(lookup.relative("d/../x").unwrap().1, "x");
         assert!(lookup.relative("../x").is_err());
         assert!(lookup.relative("..").is_err());

@@ -46,15 +46,25 @@ impl CommitObject {
                 _ => (at.clone(), at.join(format.commit_object())?),
             };
             match stores.read(&location, METADATA_LIMIT_BYTES).await {
-                Ok(bytes) => return Ok(CommitObject { directory, location, bytes, format: *format }),
+                Ok(bytes) => {
+                    return Ok(CommitObject {
+                        directory,
+                        location,
+                        bytes,
+                        format: *format,
+                    });
+                }
                 Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => {}
                 Err(e) => return Err(e),
             }
         }
-        Err(Error::new(ErrorKind::NotFound, "no snapshot here: there is no `_metadata`")
-            .during("read")
-            .at(at)
-            .hint("name the folder that holds `_metadata`, such as .../chk-42"))
+        Err(Error::new(
+            ErrorKind::NotFound,
+            "no snapshot here: there is no `_metadata`",
+        )
+        .during("read")
+        .at(at)
+        .hint("name the folder that holds `_metadata`, such as .../chk-42"))
     }
 
     /// What the snapshot refers to, by plain rules: relative paths below its own folder.

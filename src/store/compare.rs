@@ -22,7 +22,10 @@ impl Stores {
         while start < size {
             let end = (start + STEP_BYTES).min(size);
             let _memory = self.relay_budget(2 * (end - start)).await;
-            let (a, b) = tokio::try_join!(self.range(one, size, start, end), self.range(other, size, start, end))?;
+            let (a, b) = tokio::try_join!(
+                self.range(one, size, start, end),
+                self.range(other, size, start, end)
+            )?;
             if a != b {
                 return Ok(false);
             }

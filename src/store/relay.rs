@@ -46,7 +46,12 @@ pub(crate) async fn copy(stores: &Stores, order: &CopyOrder<'_>) -> Result<Copie
 }
 
 /// Reads bytes `start..end` of the source, and insists on getting all of them.
-pub(crate) async fn read_range(stores: &Stores, order: &CopyOrder<'_>, start: u64, end: u64) -> Result<Bytes> {
+pub(crate) async fn read_range(
+    stores: &Stores,
+    order: &CopyOrder<'_>,
+    start: u64,
+    end: u64,
+) -> Result<Bytes> {
     let from = stores.open(order.source)?;
     if start == end {
         return Ok(Bytes::new());

@@ -43,7 +43,11 @@ pub struct VerifyReport {
 /// # Errors
 ///
 /// `NotFound` if there is no snapshot; `Incomplete` if objects could not be looked at.
-pub async fn verify(stores: &Stores, at: &Location, progress: &dyn Progress) -> Result<VerifyReport> {
+pub async fn verify(
+    stores: &Stores,
+    at: &Location,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
     let commit = CommitObject::read(stores, at).await?;
     let snapshot = match commit.snapshot() {
         Ok(snapshot) => snapshot,
@@ -70,13 +74,19 @@ pub async fn verify(stores: &Stores, at: &Location, progress: &dyn Progress) -> 
 /// # Errors
 ///
 /// `Incomplete` if objects could not be looked at.
-pub async fn check(stores: &Stores, snapshot: &Snapshot, progress: &dyn Progress) -> Result<VerifyReport> {
-    let stats = look_at_objects(stores, snapshot, progress).await.map_err(|e| match e.kind() {
-        ErrorKind::Denied | ErrorKind::Unavailable | ErrorKind::Unsupported => {
-            e.with_kind(ErrorKind::Incomplete)
-        }
-        _ => e,
-    })?;
+pub async fn check(
+    stores: &Stores,
+    snapshot: &Snapshot,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    let stats = look_at_objects(stores, snapshot, progress)
+        .await
+        .map_err(|e| match e.kind() {
+            ErrorKind::Denied | ErrorKind::Unavailable | ErrorKind::Unsupported => {
+                e.with_kind(ErrorKind::Incomplete)
+            }
+            _ => e,
+        })?;
     Ok(VerifyReport {
         snapshot: snapshot.directory.clone(),
         objects: snapshot.objects.len() as u64,
@@ -95,7 +105,11 @@ pub async fn look_at_objects(
     snapshot: &Snapshot,
     progress: &dyn Progress,
 ) -> Result<HashMap<Location, Option<Stat>>> {
-    let wanted: Vec<Location> = snapshot.objects.iter().map(|o| o.location.clone()).collect();
+    let wanted: Vec<Location> = snapshot
+        .objects
+        .iter()
+        .map(|o| o.location.clone())
+        .collect();
     progress.begin("looking at objects", wanted.len() as u64, 0);
     let stats = stores.stat_all(&wanted).await;
     progress.end();
@@ -125,12 +139,12 @@ pub fn find_problems(snapshot: &Snapshot, stats: &HashMap<Location, Option<Stat>
 
 fn size_problem(declared: DeclaredSize, size: u64) -> Option<String> {
     match declared {
-        DeclaredSize::Exactly(n) | DeclaredSize::AtLeast(n) if size < n => {
-            Some(format!("too short: {size} bytes where the metadata says {n}"))
-        }
-        DeclaredSize::Exactly(n) if size != n => {
-            Some(format!("wrong size: {size} bytes where the metadata says {n}"))
-        }
+        DeclaredSize::Exactly(n) | DeclaredSize::AtLeast(n) if size < n => Some(format!(
+            "too short: {size} bytes where the metadata says {n}"
+        )),
+        DeclaredSize::Exactly(n) if size != n => Some(format!(
+            "wrong size: {size} bytes where the metadata says {n}"
+        )),
         _ => None,
     }
 }
@@ -175,7 +189,9 @@ pub fn damage_error(snapshot: &Snapshot, problems: &[Problem]) -> Error {
     ))
     .at(&snapshot.directory);
     if problems.iter().any(|p| p.missing && p.relative) {
-        error.hint("if you know the savepoint that holds the files, name it with --look-in SAVEPOINT")
+        error.hint(
+            "if you know the savepoint that holds the files, name it with --look-in SAVEPOINT",
+        )
     } else if problems.iter().any(|p| p.missing) {
         error.hint(
             "if another tool copied the snapshot here, name its old place with --moved-from OLD_PREFIX",

@@ -27,6 +27,7 @@ mod decode;
 mod decode_handles;
 mod encode;
 mod encode_handles;
+mod format;
 mod handles;
 mod java;
 mod metadata;
@@ -39,6 +40,7 @@ mod utf;
 mod wire;
 
 pub use decode::{decode, is_metadata};
+pub use format::FlinkFormat;
 pub use handles::{
     Change, ChangelogFiles, ChangelogHandle, ChangelogMemory, ChangelogPart, ChannelHandle,
     Channels, DistributionMode, FileMergingDirectories, IncrementalHandle, IncrementalSecondForm,

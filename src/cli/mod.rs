@@ -1,0 +1,161 @@
+//! The command line: one verb per file; data on stdout, talk on stderr.
+
+mod duplicate;
+pub mod exit;
+mod fork;
+mod location;
+mod plan;
+mod show;
+mod ui;
+mod verify;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Options, Stores};
+
+use ui::Ui;
+
+/// Duplicate, restore, own and safely delete checkpoints on object stores.
+///
+/// Locations are paths or URLs: /path, file:, s3: (s3a:, s3n:, s3p:), gs:, az:, abfs(s):, wasb(s):.
+/// Credentials and endpoints come from each provider's usual environment variables (AWS_*, GOOGLE_*,
+/// AZURE_*); for MinIO and other S3-compatible servers set AWS_ENDPOINT_URL or give --s3-endpoint.
+///
+/// Exit codes: 0 done, 1 failed, 2 wrong use, 3 refused by a safety rule, 4 evidence incomplete,
+/// 5 damage found, 6 partly done and resumable.
+#[derive(Debug, Parser)]
+#[command(
+    name = "forkpoint",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    global: Global,
+}
+
+#[derive(Debug, clap::Args)]
+struct Global {
+    /// What to print on stdout: text for people, or one JSON document.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Endpoint of an S3-compatible server, such as http://127.0.0.1:9000.
+    #[arg(long, global = true, value_name = "URL")]
+    s3_endpoint: Option<String>,
+    /// No progress bar.
+    #[arg(long, short, global = true)]
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Show(show::Args),
+    Plan(plan::Args),
+    Fork(fork::Args),
+    Verify(verify::Args),
+    Duplicate(duplicate::Args),
+}
+
+/// What a verb hands back to be printed: the same result twice, and the exit code.
+struct Output {
+    text: String,
+    json: serde_json::Value,
+    code: u8,
+}
+
+/// Runs the command with the arguments of the process and returns the exit code.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version go to stdout with 0, wrong use to stderr with 2.
+            let _ = e.print();
+            return if e.use_stderr() {
+                exit::USAGE
+            } else {
+                exit::DONE
+            };
+        }
+    };
+    start_log();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(e) => return fail(&Error::new(ErrorKind::Internal, e.to_string())),
+    };
+    match runtime.block_on(run(&cli)) {
+        Ok(output) => match print(cli.global.format, &output) {
+            Ok(()) => output.code,
+            Err(e) => fail(&e),
+        },
+        Err(e) => fail(&e),
+    }
+}
+
+async fn run(cli: &Cli) -> Result<Output> {
+    let mut options = Options::from_env();
+    if let Some(url) = &cli.global.s3_endpoint {
+        options = options.with("AWS_ENDPOINT_URL_S3", url);
+    }
+    let stores = Stores::new(options);
+    let ui = Ui::new(cli.global.quiet);
+    match &cli.verb {
+        Verb::Show(args) => show::run(args, &stores, &ui).await,
+        Verb::Plan(args) => plan::run(args, &stores, &ui).await,
+        Verb::Fork(args) => fork::run(args, &stores, &ui).await,
+        Verb::Verify(args) => verify::run(args, &stores, &ui).await,
+        Verb::Duplicate(args) => duplicate::run(args, &stores).await,
+    }
+}
+
+fn print(format: Format, output: &Output) -> Result<()> {
+    let text = match format {
+        Format::Text => output.text.clone(),
+        Format::Json => format!("{:#}\n", output.json),
+    };
+    let mut stdout = std::io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        // The reader has seen enough, as in `forkpoint show ... | head`.
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => {
+            other.map_err(|e| Error::new(ErrorKind::Unavailable, e.to_string()).during("print"))
+        }
+    }
+}
+
+fn fail(error: &Error) -> u8 {
+    let mut text = format!("error: {error}\n");
+    if let Some(hint) = error.next_step() {
+        text.push_str(&format!("  hint: {hint}\n"));
+    }
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    exit::code(error)
+}
+
+/// Log events go to stderr when RUST_LOG asks for them.
+fn start_log() {
+    if std::env::var_os("RUST_LOG").is_some() {
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_writer(std::io::stderr)
+            .try_init();
+    }
+}

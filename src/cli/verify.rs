@@ -1,0 +1,29 @@
+//! `forkpoint verify`.
+
+use crate::error::Result;
+use crate::report::{verify_json, verify_text};
+use crate::store::Stores;
+use crate::verify;
+
+use super::ui::Ui;
+use super::{Output, exit, location};
+
+/// Check that every file a snapshot needs is there with its size. Exit code 5 if not.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The snapshot: the folder that holds `_metadata`.
+    snapshot: String,
+}
+
+pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let report = verify::verify(stores, &location::parse(&args.snapshot)?, ui).await?;
+    Ok(Output {
+        text: verify_text(&report),
+        json: verify_json(&report),
+        code: if report.problems.is_empty() {
+            exit::DONE
+        } else {
+            exit::DAMAGED
+        },
+    })
+}

@@ -1,0 +1,58 @@
+//! What `forkpoint fork` prints.
+
+use serde_json::{Map, Value, json};
+
+use crate::fork::ForkReport;
+
+use super::text::{count, human_bytes};
+
+/// The result as a document.
+pub fn fork_json(report: &ForkReport) -> Value {
+    let methods: Map<String, Value> = report
+        .methods
+        .iter()
+        .map(|(method, n)| (method.to_string(), json!(n)))
+        .collect();
+    json!({
+        "version": 1,
+        "snapshot": report.snapshot,
+        "source": report.source,
+        "fork_id": report.fork_id,
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "copied": report.copied,
+        "reused": report.reused,
+        "methods": methods,
+        "independent": report.independent,
+    })
+}
+
+/// The result for people.
+pub fn fork_text(report: &ForkReport) -> String {
+    let methods = report
+        .methods
+        .iter()
+        .map(|(method, n)| format!("{n} by {method}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let methods = if methods.is_empty() {
+        String::new()
+    } else {
+        format!(" ({methods})")
+    };
+    let reused = match report.reused {
+        0 => String::new(),
+        n => format!(", {n} were already there"),
+    };
+    format!(
+        "forked {}\n    to {}\n\n  {} of {}: {} copied{methods}{reused}\n  \
+         independent: no reference leaves the fork, every object is there with its size\n\n\
+         restore from it with: flink run -s {} ...\n",
+        report.source,
+        report.snapshot,
+        count(report.objects, "object", "objects"),
+        human_bytes(report.bytes),
+        report.copied,
+        report.snapshot,
+    )
+}

@@ -1,0 +1,17 @@
+//! Views: one result value, two printers. No decisions, no I/O.
+//!
+//! The JSON documents carry `"version": 1`; fields are added to a version, never changed or removed.
+
+mod duplicate;
+mod fork;
+mod plan;
+mod show;
+mod text;
+mod verify;
+
+pub use duplicate::{duplicate_json, duplicate_text};
+pub use fork::{fork_json, fork_text};
+pub use plan::{plan_json, plan_text};
+pub use show::{ShowReport, show_json, show_text};
+pub use text::human_bytes;
+pub use verify::{verify_json, verify_text};

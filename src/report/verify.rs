@@ -1,0 +1,42 @@
+//! What `forkpoint verify` prints.
+
+use serde_json::{Value, json};
+
+use crate::verify::VerifyReport;
+
+use super::text::{count, human_bytes};
+
+/// The findings as a document.
+pub fn verify_json(report: &VerifyReport) -> Value {
+    json!({
+        "version": 1,
+        "snapshot": report.snapshot,
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "problems": report.problems,
+    })
+}
+
+/// The findings for people.
+pub fn verify_text(report: &VerifyReport) -> String {
+    let sum = format!(
+        "{}\n  {}, {}",
+        report.snapshot,
+        count(report.objects, "object", "objects"),
+        human_bytes(report.bytes)
+    );
+    if report.problems.is_empty() {
+        return format!("{sum}: all there, with the sizes the metadata says\n");
+    }
+    let mut text = format!(
+        "{sum}: {}\n",
+        count(report.problems.len() as u64, "problem", "problems")
+    );
+    for problem in &report.problems {
+        text.push_str(&format!(
+            "  {}\n    {}\n",
+            problem.location, problem.problem
+        ));
+    }
+    text
+}

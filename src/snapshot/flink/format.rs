@@ -1,0 +1,314 @@
+//! Flink's format as the rest of the crate sees it: which objects a `_metadata` file needs, and the
+//! same file with its objects in other places.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use crate::error::{Error, Result};
+use crate::snapshot::{
+    DeclaredSize, Folder, Holder, Kind, Lookup, NewPlace, Object, Operator, Scope, Snapshot,
+    SnapshotFormat,
+};
+use crate::store::Location as Place;
+
+use super::{
+    Location, Metadata, NewPath, Reference, Role, SavepointFormat, SegmentScope, SnapshotKind, Utf,
+    decode,
+};
+
+/// The `_metadata` file of Flink's checkpoints and savepoints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlinkFormat;
+
+impl SnapshotFormat for FlinkFormat {
+    fn name(&self) -> &'static str {
+        "flink"
+    }
+
+    fn commit_object(&self) -> &'static str {
+        "_metadata"
+    }
+
+    fn read(&self, bytes: &[u8], lookup: &Lookup) -> Result<Snapshot> {
+        let metadata = decode(bytes)?;
+        let mut reader = Reader {
+            bytes,
+            lookup,
+            by_text: HashMap::new(),
+            objects: HashMap::new(),
+            folders: BTreeMap::new(),
+            operators: metadata.operators.iter().map(describe).collect(),
+            inlined: (0, 0),
+        };
+        metadata.try_walk(&mut |reference| reader.add(reference))?;
+        let mut objects: Vec<Object> = reader.objects.into_values().collect();
+        objects.sort_by(|a, b| a.location.cmp(&b.location));
+        Ok(Snapshot {
+            directory: lookup.directory().clone(),
+            format: self.name(),
+            format_version: metadata.version,
+            checkpoint_id: metadata.checkpoint_id,
+            kind: kind(&metadata, lookup.directory()),
+            operators: reader.operators,
+            objects,
+            folders: reader
+                .folders
+                .into_iter()
+                .map(|(location, scope)| Folder { location, scope })
+                .collect(),
+            inlined: reader.inlined,
+        })
+    }
+
+    fn rewrite(
+        &self,
+        bytes: &[u8],
+        lookup: &Lookup,
+        to: &Place,
+        new_place: &NewPlace<'_>,
+    ) -> Result<Vec<u8>> {
+        let metadata = decode(bytes)?;
+        let mut known: HashMap<(bool, &[u8]), NewPath> = HashMap::new();
+        metadata.encode_with(&mut |reference| {
+            let (path, relative) = match reference.location {
+                Location::Absolute { path, .. }
+                | Location::Segment { path, .. }
+                | Location::Directory { path, .. } => (path, false),
+                Location::Relative { path, .. } => (path, true),
+                Location::Inline { .. } | Location::Empty => return Ok(None),
+            };
+            if let Some(new) = known.get(&(relative, path.as_bytes())) {
+                return Ok(Some(new.clone()));
+            }
+            let new = if relative {
+                let (old, _) = resolve(bytes, path, |text| lookup.relative(text))?;
+                let place = new_place(&old)?;
+                match to.strip(&place) {
+                    Some(below) if !below.is_empty() => NewPath::Relative(below.to_string()),
+                    _ => NewPath::Absolute(place.to_string()),
+                }
+            } else {
+                let old = resolve(bytes, path, |text| lookup.absolute(text))?;
+                NewPath::Absolute(new_place(&old)?.to_string())
+            };
+            // A relative path that stays the same keeps its very bytes.
+            if let NewPath::Relative(below) = &new
+                && path
+                    .to_str()
+                    .is_ok_and(|text| text.trim_start_matches('/') == below)
+            {
+                return Ok(None);
+            }
+            known.insert((relative, path.as_bytes()), new.clone());
+            Ok(Some(new))
+        })
+    }
+
+    fn absolute_paths(&self, bytes: &[u8], limit: usize) -> Result<Vec<String>> {
+        let metadata = decode(bytes)?;
+        let mut paths = Vec::new();
+        metadata.try_walk(&mut |reference| {
+            if let Location::Absolute { path, .. } | Location::Segment { path, .. } =
+                reference.location
+                && paths.len() < limit
+            {
+                paths.push(resolve(bytes, path, |text| Ok(text.to_string()))?);
+            }
+            Ok(())
+        })?;
+        Ok(paths)
+    }
+}
+
+fn describe(operator: &super::Operator<'_>) -> Operator {
+    let text = |utf: Utf<'_>| (!utf.is_empty()).then(|| utf.to_str_lossy().into_owned());
+    Operator {
+        operator_id: operator.id.to_string(),
+        name: text(operator.name),
+        uid: text(operator.uid),
+        parallelism: u32::try_from(operator.parallelism).unwrap_or(0),
+        max_parallelism: u32::try_from(operator.max_parallelism).unwrap_or(0),
+        subtasks: u32::try_from(operator.subtasks.len()).unwrap_or(u32::MAX),
+        finished: operator.fully_finished.is_some()
+            || (!operator.subtasks.is_empty()
+                && operator.subtasks.iter().all(|s| s.state.is_none())),
+        references: 0,
+        referenced_bytes: 0,
+        inlined_bytes: 0,
+    }
+}
+
+/// Files of version 4 and later say it; for earlier ones the name of the folder and the form of
+/// the keyed state do.
+fn kind(metadata: &Metadata<'_>, directory: &Place) -> Kind {
+    match metadata.properties.as_ref().map(|p| p.kind) {
+        Some(SnapshotKind::Savepoint {
+            format: SavepointFormat::Native,
+            ..
+        }) => Kind::SavepointNative,
+        Some(SnapshotKind::Savepoint { .. }) => Kind::SavepointCanonical,
+        Some(SnapshotKind::Checkpoint) => Kind::Checkpoint,
+        None => {
+            let mut canonical = false;
+            metadata.walk(&mut |r| canonical |= r.role == Role::SavepointKeyGroups);
+            match (canonical, directory.name().starts_with("savepoint-")) {
+                (true, _) => Kind::SavepointCanonical,
+                (false, true) => Kind::SavepointNative,
+                (false, false) => Kind::Checkpoint,
+            }
+        }
+    }
+}
+
+/// The scope that a reference gives its object, from the role alone.
+fn scope(reference: &Reference<'_>) -> Scope {
+    match (reference.location, reference.role) {
+        // Segments say it themselves.
+        (
+            Location::Segment {
+                scope: SegmentScope::Shared,
+                ..
+            },
+            _,
+        ) => Scope::Shared,
+        (
+            Location::Segment {
+                scope: SegmentScope::Exclusive,
+                ..
+            },
+            _,
+        ) => Scope::Exclusive,
+        (
+            Location::Directory {
+                task_owned: true, ..
+            },
+            _,
+        ) => Scope::TaskOwned,
+        (Location::Directory { .. }, _) => Scope::Shared,
+        // Changes, and what was materialized from them: owned by the tasks, and used by later
+        // checkpoints until the next materialization.
+        _ if reference.in_changelog => Scope::TaskOwned,
+        (_, Role::KeyedShared) => Scope::Shared,
+        _ => Scope::Exclusive,
+    }
+}
+
+/// What a reference says of the size of its object.
+fn declared(reference: &Reference<'_>) -> DeclaredSize {
+    match reference.location {
+        Location::Absolute { size, .. } | Location::Relative { size, .. } => {
+            match u64::try_from(size) {
+                Err(_) => DeclaredSize::Unknown,
+                // Parts of a changelog file give the size of the part or of the whole.
+                Ok(size) if reference.role == Role::ChangelogFile => DeclaredSize::AtLeast(size),
+                Ok(size) => DeclaredSize::Exactly(size),
+            }
+        }
+        Location::Segment { start, size, .. } => u64::try_from(start)
+            .and_then(|start| Ok(start.saturating_add(u64::try_from(size)?)))
+            .map_or(DeclaredSize::Unknown, DeclaredSize::AtLeast),
+        _ => DeclaredSize::Unknown,
+    }
+}
+
+/// Reads a path and applies `rule`; an error names the byte where the path stands.
+fn resolve<T>(bytes: &[u8], path: Utf<'_>, rule: impl FnOnce(&str) -> Result<T>) -> Result<T> {
+    let at_byte = |e: Error| {
+        let offset = (path.as_bytes().as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize);
+        let what = e.location().map(|l| format!("`{l}`: ")).unwrap_or_default();
+        let named = Error::new(
+            e.kind(),
+            format!("{what}{} (path at byte {offset})", e.message()),
+        );
+        match e.next_step() {
+            Some(hint) => named.hint(hint),
+            None => named,
+        }
+    };
+    let text: Cow<'_, str> = path.to_str().map_err(at_byte)?;
+    rule(&text).map_err(at_byte)
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    lookup: &'a Lookup,
+    /// Most references repeat a text that was resolved before.
+    by_text: HashMap<(bool, &'a [u8]), (Place, Option<String>)>,
+    objects: HashMap<Place, Object>,
+    folders: BTreeMap<Place, Scope>,
+    operators: Vec<Operator>,
+    inlined: (u64, u64),
+}
+
+impl<'a> Reader<'a> {
+    fn add(&mut self, reference: Reference<'a>) -> Result<()> {
+        let (path, relative) = match reference.location {
+            Location::Absolute { path, .. } | Location::Segment { path, .. } => (path, false),
+            Location::Relative { path, .. } => (path, true),
+            Location::Directory { path, .. } => {
+                let place = resolve(self.bytes, path, |text| self.lookup.absolute(text))?;
+                self.folders.entry(place).or_insert(scope(&reference));
+                return Ok(());
+            }
+            Location::Inline { size, .. } => {
+                self.inlined.0 += 1;
+                self.inlined.1 += size as u64;
+                if let Some(operator) = self.operators.get_mut(reference.operator) {
+                    operator.inlined_bytes += size as u64;
+                }
+                return Ok(());
+            }
+            Location::Empty => return Ok(()),
+        };
+        let key = (relative, path.as_bytes());
+        let (place, plain) = match self.by_text.get(&key) {
+            Some(known) => known.clone(),
+            None => {
+                let resolved = if relative {
+                    let (place, plain) =
+                        resolve(self.bytes, path, |text| self.lookup.relative(text))?;
+                    (place, Some(plain))
+                } else {
+                    (
+                        resolve(self.bytes, path, |text| self.lookup.absolute(text))?,
+                        None,
+                    )
+                };
+                self.by_text.insert(key, resolved.clone());
+                resolved
+            }
+        };
+        let part = match reference.location {
+            Location::Segment { size, .. } => u64::try_from(size).unwrap_or(0),
+            _ => declared(&reference).bytes().unwrap_or(0),
+        };
+        if let Some(operator) = self.operators.get_mut(reference.operator) {
+            operator.references += 1;
+            operator.referenced_bytes = operator.referenced_bytes.saturating_add(part);
+        }
+        let (scope, size) = (scope(&reference), declared(&reference));
+        let holder = Holder {
+            operator: reference.operator,
+            subtask: reference.subtask,
+        };
+        self.objects
+            .entry(place.clone())
+            .and_modify(|object| {
+                object.references += 1;
+                object.scope = object.scope.max(scope);
+                object.size = object.size.and(size);
+                if object.relative.is_none() {
+                    object.relative.clone_from(&plain);
+                }
+            })
+            .or_insert(Object {
+                location: place,
+                scope,
+                size,
+                references: 1,
+                relative: plain,
+                holder,
+            });
+        Ok(())
+    }
+}
