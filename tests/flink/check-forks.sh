@@ -71,17 +71,17 @@ started() { t0=$(date +%s%N); }
 record() { # ok|FAILED|note FIXTURE CHECK DETAIL
   local s=$(((${EPOCHREALTIME/./} * 1000 - t0) / 100000000))
   case $1 in ok) passed=$((passed + 1)) ;; FAILED) failed=$((failed + 1)) ;; esac
-  printf '%-6s  %-35s  %-26s  %4d.%d s  %s\n' "$1" "$2" "$3" $((s / 10)) $((s % 10)) "$4"
+  printf '%-6s  %-35s  %-28s  %4d.%d s  %s\n' "$1" "$2" "$3" $((s / 10)) $((s % 10)) "$4"
   started
 }
 verdict() { if [ "$1" = 0 ]; then echo ok; else echo FAILED; fi; }
 
-meta() { # FIXTURE -> flink root snapshot-uri snapshot-path [broken-path...]
+meta() { # FIXTURE -> version, root URI, URI of the newest snapshot with a digest, URIs of broken snapshots
   python3 - "$fixtures/$1/meta.json" <<'PY'
 import json, sys
 m = json.load(open(sys.argv[1]))
 s = [s for s in m["snapshots"] if "digest" in s][-1]
-print(m["flink"], m["root_uri"], s["uri"], s["path"], *[b["uri"] for b in m["snapshots"] if "broken" in b])
+print(m["flink"], m["root_uri"], s["uri"], *[b["uri"] for b in m["snapshots"] if "broken" in b])
 PY
 }
 
@@ -106,7 +106,7 @@ judge() { # LOG URI options... -> last verdict line
   shift 2
   timeout -k 10 400 "$here/judge/judge.sh" -f "${home[$flink]}" -m "$fixtures/$fixture/meta.json" -c "$uri" "$@" >"$log" 2>&1 8>&-
   local rc=$?
-  grep -E '^(PASS|FAIL|MISMATCH|TIMEOUT|Error|  caused by)' "$log" | tail -n 1 | cut -c1-200
+  grep -E '^(PASS|FAIL|MISMATCH|TIMEOUT|Error|  caused by)' "$log" | tail -n 1 | sed -E 's/^ *caused by: //; s/java\.io\.//g; s/(FileNotFoundException: )+/\1/' | cut -c1-120
   return $rc
 }
 
@@ -223,7 +223,7 @@ refusal() { # URI of a broken snapshot
   if [ $rc != 0 ] && [ -z "$(find "$dest" -name _metadata 2>/dev/null)" ]; then
     record ok "$fixture" "broken snapshot is refused" "exit $rc"
   else
-    record FAILED "$fixture" "broken snapshot is refused" "exit $rc: $(tail -n 1 "$work/refused.out")"
+    record FAILED "$fixture" "broken snapshot is refused" "exit $rc: $(tail -n 1 "$work/refused.out" | cut -c1-100)"
   fi
   take_away
 }
@@ -248,7 +248,7 @@ original() {
 for fixture in $(ls "$fixtures"); do
   [ -f "$fixtures/$fixture/meta.json" ] || continue
   if [ ${#only[@]} -gt 0 ] && [[ " ${only[*]} " != *" $fixture "* ]]; then continue; fi
-  read -r flink root_uri uri path broken <<<"$(meta "$fixture")"
+  read -r flink root_uri uri broken <<<"$(meta "$fixture")"
   started
   case $root_uri in
     file://*) ;;
