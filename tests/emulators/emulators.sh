@@ -433,7 +433,8 @@ case $cmd in
     exit 2
     ;;
 esac
-for n in "$@"; do
+names=$*
+for n in $names; do
   case " $ALL_NAMES " in *" $n "*) ;; *) die "unknown emulator: $n (known: $ALL_NAMES)" ;; esac
 done
 
@@ -441,13 +442,12 @@ mkdir -p "$EMU_HOME" "$EMU_STATE"
 exec 9>"$EMU_HOME/.lock"
 flock -w 900 9 || die "another call holds the lock"
 
-# shellcheck disable=SC2086
 case $cmd in
-  install) for n in ${*:-$DEFAULT_NAMES}; do install_one "$n"; done ;;
+  install) for n in ${names:-$DEFAULT_NAMES}; do install_one "$n"; done ;;
   start)
-    for n in ${*:-$DEFAULT_NAMES}; do install_one "$n"; done
+    for n in ${names:-$DEFAULT_NAMES}; do install_one "$n"; done
     jobs_=()
-    for n in ${*:-$DEFAULT_NAMES}; do # side by side
+    for n in ${names:-$DEFAULT_NAMES}; do # side by side
       start_one "$n" &
       jobs_+=($!)
     done
@@ -459,7 +459,7 @@ case $cmd in
   env) print_env ;;
   status)
     rc=0
-    for n in ${*:-$ALL_NAMES}; do
+    for n in ${names:-$ALL_NAMES}; do
       if [ -e "$EMU_STATE/$n/external" ]; then
         echo "$n external"
       elif alive "$n"; then
@@ -472,7 +472,7 @@ case $cmd in
     done
     exit $rc
     ;;
-  stop) for n in ${*:-$ALL_NAMES}; do stop_one "$n"; done ;;
+  stop) for n in ${names:-$ALL_NAMES}; do stop_one "$n"; done ;;
   clean)
     for n in $ALL_NAMES; do stop_one "$n"; done
     rm -rf "${EMU_STATE:?}"

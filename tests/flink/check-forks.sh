@@ -23,13 +23,13 @@ top=$(cd "$here/../.." && pwd)
 fixtures=$top/tests/fixtures/checkpoints
 FORKPOINT=${FORKPOINT:-$top/target/release/forkpoint}
 FLINK_VERSIONS=${FLINK_VERSIONS:-1.20.5 2.2.1}
-CLAIMED="1.20.5-rocks-inc-p2 1.20.5-filemerge-p2 1.20.5-chain-claim 1.20.5-changelog-rocks-p2
-  2.2.1-rocks-inc-p2 2.2.1-filemerge-p2 2.2.1-forst-p2"
+CLAIMED=(1.20.5-rocks-inc-p2 1.20.5-filemerge-p2 1.20.5-chain-claim 1.20.5-changelog-rocks-p2
+  2.2.1-rocks-inc-p2 2.2.1-filemerge-p2 2.2.1-forst-p2)
 
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 die() { echo "check-forks: $*" >&2; exit 2; }
 
-originals= keep= only=()
+originals='' keep='' only=()
 while [ $# -gt 0 ]; do
   case $1 in
     --originals) originals=1 ;;
@@ -245,8 +245,8 @@ original() {
   esac
 }
 
-for fixture in $(ls "$fixtures"); do
-  [ -f "$fixtures/$fixture/meta.json" ] || continue
+for meta_json in "$fixtures"/*/meta.json; do
+  fixture=$(basename "$(dirname "$meta_json")")
   if [ ${#only[@]} -gt 0 ] && [[ " ${only[*]} " != *" $fixture "* ]]; then continue; fi
   read -r flink root_uri uri broken <<<"$(meta "$fixture")"
   started
@@ -263,7 +263,7 @@ for fixture in $(ls "$fixtures"); do
     continue
   fi
   independence
-  if [[ " $(echo $CLAIMED) " == *" $fixture "* ]]; then claim; fi
+  if [[ " ${CLAIMED[*]} " == *" $fixture "* ]]; then claim; fi
   for b in $broken; do refusal "$b"; done
   rm -rf "$work/forks" "$work/claimed" "$work/refused"
 done

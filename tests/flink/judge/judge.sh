@@ -21,7 +21,7 @@
 #       3 wrong use or timeout. Last line of output: PASS or FAIL ...
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-home= uri= exp= fin= meta= snap= claim=NO_CLAIM par= after=0 dir= quiet=
+home='' uri='' exp='' fin='' meta='' snap='' claim=NO_CLAIM par='' after=0 dir='' quiet=''
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 3; }
 while [ $# -gt 0 ]; do
   case $1 in
