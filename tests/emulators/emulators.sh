@@ -145,6 +145,7 @@ stop_one() {
     done
     if alive "$name"; then kill -KILL "$pid" 2>/dev/null || true; fi
   fi
+  if [ -f "$EMU_STATE/$name/sockets" ]; then xargs rm -f <"$EMU_STATE/$name/sockets"; fi
   rm -f "$EMU_STATE/$name/pid" "$EMU_STATE/$name/env" "$EMU_STATE/$name/external"
 }
 
@@ -296,6 +297,8 @@ launch_s3() {
     return
   fi
   read -r -a p <<<"$(free_ports 8)"
+  # It makes these whatever TMPDIR says, and leaves some behind: stop removes them.
+  printf '/tmp/seaweedfs-%s-grpc-%s.sock\n' master "${p[1]}" volume "${p[3]}" filer "${p[5]}" s3 "${p[7]}" >"$dir/sockets"
   # Two identities: full rights, and read-only for tests of refused writes.
   cat >"$dir/s3.json" <<JSON
 {"identities":[
