@@ -26,7 +26,7 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
         } else {
             Existing::Refuse
         },
-        source: None,
+        ..DuplicateOptions::default()
     };
     let receipt = stores
         .duplicate(

@@ -146,6 +146,7 @@ async fn one(
     let options = DuplicateOptions {
         existing: Existing::Refuse,
         source: Some(task.source_stat()),
+        destination_is_free: true,
     };
     match stores
         .duplicate(&task.source, &task.destination, &options)

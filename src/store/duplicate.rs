@@ -30,6 +30,9 @@ pub struct DuplicateOptions {
     /// What is known of the source. Saves one request; and the copy fails with `Conflict` if the
     /// source is no longer this one.
     pub source: Option<Stat>,
+    /// The caller has just seen that nothing is at the destination. Saves one request on S3, where
+    /// we look first because some servers ignore the condition that would keep an existing object.
+    pub destination_is_free: bool,
 }
 
 /// One copy as a provider's code sees it.
@@ -141,7 +144,8 @@ impl Stores {
     /// pinned: one that changes meanwhile gives `Conflict`, never a mixture.
     ///
     /// Costs one request for the copy (a Google rewrite or a pending Azure copy may need more),
-    /// plus one to look at the source if [`DuplicateOptions::source`] is not given. A relay costs
+    /// plus one to look at the source if [`DuplicateOptions::source`] is not given, plus on S3 one
+    /// to look at the destination unless [`DuplicateOptions::destination_is_free`]. A relay costs
     /// one read per 8 MiB and one write per part.
     ///
     /// # Errors
@@ -172,6 +176,16 @@ impl Stores {
             source_etag: stat.tag.as_deref(),
             create_only: options.existing == Existing::Refuse,
         };
+        // MinIO and others ignore If-None-Match on a copy and overwrite; PUT honours it everywhere.
+        if order.create_only
+            && choice.method == Method::S3Copy
+            && !options.destination_is_free
+            && self.find(destination).await?.is_some()
+        {
+            return Err(Error::new(ErrorKind::AlreadyExists, "an object is already there")
+                .during("copy to")
+                .at(destination));
+        }
         let (from, to) = (self.open(source)?, self.open(destination)?);
         let copied = match (choice.method, &from.backend, &to.backend) {
             (Method::S3Copy, Backend::S3(from), Backend::S3(to)) => {
