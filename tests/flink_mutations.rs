@@ -4,6 +4,14 @@
 //! A failure names the sample and the seed. `FORKPOINT_MUTATIONS` changes how many there are for
 //! each sample.
 
+// Helpers of tests fail by panicking, like the tests themselves.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
+
 #[path = "flink_metadata/fixtures.rs"]
 mod fixtures;
 

@@ -201,7 +201,7 @@ fn resolve_dots(path: &str) -> String {
 }
 
 /// Says why Flink refuses `text` as a path, if it does.
-fn check(text: &str) -> std::result::Result<(), &'static str> {
+pub(super) fn check(text: &str) -> std::result::Result<(), &'static str> {
     if text.is_empty() {
         return Err("is empty");
     }
