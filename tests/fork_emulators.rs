@@ -27,9 +27,23 @@ async fn fork_and_check(
         .unwrap_or_else(|e| panic!("{context}: {e:?}"));
     assert!(report.independent, "{context}");
     assert_eq!(report.copied, report.objects, "{context}");
-    assert_eq!(verify(stores, &report.snapshot, &Silent).await.unwrap().problems, [], "{context}");
+    assert_eq!(
+        verify(stores, &report.snapshot, &Silent)
+            .await
+            .unwrap()
+            .problems,
+        [],
+        "{context}"
+    );
     delete_all(stores, original).await;
-    assert_eq!(verify(stores, &report.snapshot, &Silent).await.unwrap().problems, [], "{context}");
+    assert_eq!(
+        verify(stores, &report.snapshot, &Silent)
+            .await
+            .unwrap()
+            .problems,
+        [],
+        "{context}"
+    );
     assert_eq!(shape(stores, &report.snapshot).await, before, "{context}");
     delete_all(stores, target).await;
     report.methods.into_keys().collect()
@@ -55,7 +69,8 @@ async fn to_another_bucket(service: Service, method: Method) {
     let stores = emulator_stores();
     for fixture in fixtures() {
         let (original, target) = (service.place(0, "original"), service.place(1, "fork"));
-        let methods = fork_and_check(&stores, &fixture, &fixture.newest(), &original, &target).await;
+        let methods =
+            fork_and_check(&stores, &fixture, &fixture.newest(), &original, &target).await;
         assert!(methods.is_empty() || methods == [method]);
     }
 }
@@ -102,13 +117,24 @@ async fn a_fork_goes_from_service_to_service_and_back_to_disk() {
         }
         let stores = emulator_stores();
         let fixture = support::fixture("1.20.5-filemerge-p2");
-        let methods =
-            fork_and_check(&stores, &fixture, &fixture.newest(), &from.place(0, "original"), &to.place(0, "fork"))
-                .await;
+        let methods = fork_and_check(
+            &stores,
+            &fixture,
+            &fixture.newest(),
+            &from.place(0, "original"),
+            &to.place(0, "fork"),
+        )
+        .await;
         assert_eq!(methods, [Method::Relay]);
         let (_dir, root) = temp();
-        let methods =
-            fork_and_check(&stores, &fixture, &fixture.newest(), &from.place(0, "original"), &root).await;
+        let methods = fork_and_check(
+            &stores,
+            &fixture,
+            &fixture.newest(),
+            &from.place(0, "original"),
+            &root,
+        )
+        .await;
         assert_eq!(methods, [Method::Relay]);
     }
 }

@@ -12,7 +12,9 @@ use support::{at, fixture, fixtures, local_stores, manifest, shape, temp};
 
 async fn fork_to(stores: &Stores, from: &Location, to: &Location) -> forkpoint::fork::ForkReport {
     let request = ForkRequest::new(from.clone(), to.clone());
-    fork(stores, &request, &Silent, &Cancel::default()).await.unwrap()
+    fork(stores, &request, &Silent, &Cancel::default())
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -27,12 +29,22 @@ async fn every_fixture_forks_and_survives_its_original() {
             let before = shape(&stores, &snapshot).await;
             let report = fork_to(&stores, &snapshot, &target).await;
             assert!(report.independent);
-            assert_eq!(report.objects, before.len() as u64, "{} {path}", fixture.name);
+            assert_eq!(
+                report.objects,
+                before.len() as u64,
+                "{} {path}",
+                fixture.name
+            );
             assert_eq!((report.copied, report.reused), (report.objects, 0));
             std::fs::remove_dir_all(dir.path().join("original")).unwrap();
             let check = verify(&stores, &report.snapshot, &Silent).await.unwrap();
             assert_eq!(check.problems, [], "{} {path}", fixture.name);
-            assert_eq!(shape(&stores, &report.snapshot).await, before, "{} {path}", fixture.name);
+            assert_eq!(
+                shape(&stores, &report.snapshot).await,
+                before,
+                "{} {path}",
+                fixture.name
+            );
         }
     }
 }
@@ -60,7 +72,12 @@ async fn the_original_is_never_touched() {
     let original = root.join("original").unwrap();
     fixture.lay(&stores, &original).await;
     let before = manifest(&stores, &original).await;
-    fork_to(&stores, &original.join(&fixture.newest()).unwrap(), &root.join("fork").unwrap()).await;
+    fork_to(
+        &stores,
+        &original.join(&fixture.newest()).unwrap(),
+        &root.join("fork").unwrap(),
+    )
+    .await;
     assert_eq!(manifest(&stores, &original).await, before);
 }
 
@@ -71,10 +88,22 @@ async fn a_finished_fork_holds_nothing_but_the_snapshot() {
     let fixture = fixture("1.20.5-changelog-rocks-p2");
     fixture.lay(&stores, &root.join("original").unwrap()).await;
     let target = root.join("fork").unwrap();
-    let snapshot = root.join("original").unwrap().join(&fixture.newest()).unwrap();
+    let snapshot = root
+        .join("original")
+        .unwrap()
+        .join(&fixture.newest())
+        .unwrap();
     let report = fork_to(&stores, &snapshot, &target).await;
-    let written = CommitObject::read(&stores, &report.snapshot).await.unwrap().snapshot().unwrap();
-    let mut expected: Vec<String> = written.objects.iter().map(|o| o.location.to_string()).collect();
+    let written = CommitObject::read(&stores, &report.snapshot)
+        .await
+        .unwrap()
+        .snapshot()
+        .unwrap();
+    let mut expected: Vec<String> = written
+        .objects
+        .iter()
+        .map(|o| o.location.to_string())
+        .collect();
     expected.push(report.snapshot.join("_metadata").unwrap().to_string());
     expected.sort();
     let there: Vec<String> = manifest(&stores, &target).await.into_keys().collect();
@@ -88,11 +117,18 @@ async fn the_same_input_gives_the_same_plan() {
     let stores = local_stores();
     let fixture = fixture("1.20.5-rescale-2to3-claim");
     fixture.lay(&stores, &root.join("original").unwrap()).await;
-    let snapshot = root.join("original").unwrap().join(&fixture.newest()).unwrap();
+    let snapshot = root
+        .join("original")
+        .unwrap()
+        .join(&fixture.newest())
+        .unwrap();
     let request = ForkRequest::new(snapshot, root.join("fork").unwrap());
     let one = plan(&stores, &request, &Silent).await.unwrap().plan;
     let two = plan(&local_stores(), &request, &Silent).await.unwrap().plan;
-    assert_eq!(serde_json::to_string(&one).unwrap(), serde_json::to_string(&two).unwrap());
+    assert_eq!(
+        serde_json::to_string(&one).unwrap(),
+        serde_json::to_string(&two).unwrap()
+    );
 }
 
 #[tokio::test]
@@ -109,13 +145,23 @@ async fn two_snapshots_of_one_job_fork_to_one_destination() {
     assert!(forks.len() > 1);
     std::fs::remove_dir_all(dir.path().join("original")).unwrap();
     for report in forks {
-        assert_eq!(verify(&stores, &report.snapshot, &Silent).await.unwrap().problems, []);
+        assert_eq!(
+            verify(&stores, &report.snapshot, &Silent)
+                .await
+                .unwrap()
+                .problems,
+            []
+        );
     }
 }
 
 #[tokio::test]
 async fn a_snapshot_that_was_copied_by_hand_forks_with_its_old_place_named() {
-    for name in ["1.20.5-rocks-inc-p2", "1.20.5-filemerge-p2", "1.20.5-s3-rocks-inc-p2"] {
+    for name in [
+        "1.20.5-rocks-inc-p2",
+        "1.20.5-filemerge-p2",
+        "1.20.5-s3-rocks-inc-p2",
+    ] {
         let fixture = fixture(name);
         let (dir, root) = temp();
         let stores = local_stores();
@@ -127,12 +173,25 @@ async fn a_snapshot_that_was_copied_by_hand_forks_with_its_old_place_named() {
             std::fs::create_dir_all(to.parent().unwrap()).unwrap();
             std::fs::copy(&file, to).unwrap();
         }
-        let snapshot = root.join("copied/by/hand").unwrap().join(&fixture.newest()).unwrap();
+        let snapshot = root
+            .join("copied/by/hand")
+            .unwrap()
+            .join(&fixture.newest())
+            .unwrap();
         let mut request = ForkRequest::new(snapshot, root.join("fork").unwrap());
         request.moved_from = vec![MovedFrom::parse(fixture.root_uri()).unwrap()];
-        let report = fork(&stores, &request, &Silent, &Cancel::default()).await.unwrap();
+        let report = fork(&stores, &request, &Silent, &Cancel::default())
+            .await
+            .unwrap();
         std::fs::remove_dir_all(dir.path().join("copied")).unwrap();
-        assert_eq!(verify(&stores, &report.snapshot, &Silent).await.unwrap().problems, [], "{name}");
+        assert_eq!(
+            verify(&stores, &report.snapshot, &Silent)
+                .await
+                .unwrap()
+                .problems,
+            [],
+            "{name}"
+        );
     }
 }
 
@@ -142,12 +201,20 @@ async fn a_moved_prefix_that_fits_nothing_says_so() {
     let stores = local_stores();
     let fixture = fixture("1.20.5-rocks-inc-p2");
     fixture.lay(&stores, &root.join("original").unwrap()).await;
-    let snapshot = root.join("original").unwrap().join(&fixture.newest()).unwrap();
+    let snapshot = root
+        .join("original")
+        .unwrap()
+        .join(&fixture.newest())
+        .unwrap();
     let mut request = ForkRequest::new(snapshot, root.join("fork").unwrap());
     request.moved_from = vec![MovedFrom::parse("hdfs://elsewhere/x").unwrap()];
     let e = plan(&stores, &request, &Silent).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Invalid);
-    assert!(e.to_string().contains("no reference of the snapshot lies below hdfs://elsewhere/x"), "{e}");
+    assert!(
+        e.to_string()
+            .contains("no reference of the snapshot lies below hdfs://elsewhere/x"),
+        "{e}"
+    );
 }
 
 /// What Flink wrote after claiming a native savepoint: its relative references lead nowhere, and
@@ -163,10 +230,18 @@ async fn lost_relative_references_are_named_and_can_be_found_in_the_savepoint() 
     fixture.lay(&stores, &original).await;
     let snapshot = original.join(broken.last().unwrap()).unwrap();
     let mut request = ForkRequest::new(snapshot.clone(), root.join("fork").unwrap());
-    let e = fork(&stores, &request, &Silent, &Cancel::default()).await.unwrap_err();
+    let e = fork(&stores, &request, &Silent, &Cancel::default())
+        .await
+        .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Corrupt);
-    assert!(e.to_string().contains("FLINK-39964") && e.to_string().contains("relative reference"), "{e}");
-    assert!(std::fs::metadata(dir.path().join("fork")).is_err(), "nothing may be written");
+    assert!(
+        e.to_string().contains("FLINK-39964") && e.to_string().contains("relative reference"),
+        "{e}"
+    );
+    assert!(
+        std::fs::metadata(dir.path().join("fork")).is_err(),
+        "nothing may be written"
+    );
 
     let savepoint = fixture
         .snapshots()
@@ -174,9 +249,17 @@ async fn lost_relative_references_are_named_and_can_be_found_in_the_savepoint() 
         .find(|p| fixture.about(p)["kind"] == "savepoint-native")
         .unwrap();
     request.look_in = vec![original.join(&savepoint).unwrap()];
-    let report = fork(&stores, &request, &Silent, &Cancel::default()).await.unwrap();
+    let report = fork(&stores, &request, &Silent, &Cancel::default())
+        .await
+        .unwrap();
     std::fs::remove_dir_all(dir.path().join("original")).unwrap();
-    assert_eq!(verify(&stores, &report.snapshot, &Silent).await.unwrap().problems, []);
+    assert_eq!(
+        verify(&stores, &report.snapshot, &Silent)
+            .await
+            .unwrap()
+            .problems,
+        []
+    );
 }
 
 #[tokio::test]
@@ -189,7 +272,10 @@ async fn forks_run_in_memory_too() {
     let report = fork_to(&stores, &snapshot, &at("memory:/fork")).await;
     support::delete_all(&stores, &at("memory:/original")).await;
     assert_eq!(shape(&stores, &report.snapshot).await, before);
-    assert_eq!(report.snapshot.to_string(), format!("memory:/fork/{}", snapshot.name()));
+    assert_eq!(
+        report.snapshot.to_string(),
+        format!("memory:/fork/{}", snapshot.name())
+    );
 }
 
 #[tokio::test]
@@ -199,9 +285,16 @@ async fn kinds_are_those_that_the_jobs_took() {
         let (_dir, root) = temp();
         fixture.lay(&stores, &root).await;
         for path in fixture.snapshots() {
-            let snapshot = CommitObject::read(&stores, &root.join(&path).unwrap()).await.unwrap();
+            let snapshot = CommitObject::read(&stores, &root.join(&path).unwrap())
+                .await
+                .unwrap();
             let kind = snapshot.snapshot().unwrap().kind;
-            assert_eq!(fixture.about(&path)["kind"], kind.as_str(), "{} {path}", fixture.name);
+            assert_eq!(
+                fixture.about(&path)["kind"],
+                kind.as_str(),
+                "{} {path}",
+                fixture.name
+            );
         }
     }
 }

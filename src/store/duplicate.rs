@@ -88,6 +88,7 @@ impl CopyOrder<'_> {
 }
 
 /// What a provider's code answers.
+#[derive(Debug)]
 pub(crate) struct Copied {
     pub(crate) method: Method,
     pub(crate) tag: Option<String>,
@@ -182,9 +183,11 @@ impl Stores {
             && !options.destination_is_free
             && self.find(destination).await?.is_some()
         {
-            return Err(Error::new(ErrorKind::AlreadyExists, "an object is already there")
-                .during("copy to")
-                .at(destination));
+            return Err(
+                Error::new(ErrorKind::AlreadyExists, "an object is already there")
+                    .during("copy to")
+                    .at(destination),
+            );
         }
         let (from, to) = (self.open(source)?, self.open(destination)?);
         let copied = match (choice.method, &from.backend, &to.backend) {

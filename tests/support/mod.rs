@@ -40,12 +40,16 @@ pub fn fixtures() -> Vec<Fixture> {
 }
 
 pub fn fixture(name: &str) -> Fixture {
-    fixtures().into_iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no fixture {name}"))
+    fixtures()
+        .into_iter()
+        .find(|f| f.name == name)
+        .unwrap_or_else(|| panic!("no fixture {name}"))
 }
 
 impl Fixture {
     fn open(folder: PathBuf) -> Fixture {
-        let meta: Value = serde_json::from_slice(&std::fs::read(folder.join("meta.json")).unwrap()).unwrap();
+        let meta: Value =
+            serde_json::from_slice(&std::fs::read(folder.join("meta.json")).unwrap()).unwrap();
         Fixture {
             name: folder.file_name().unwrap().to_str().unwrap().to_string(),
             root_uri: meta["root_uri"].as_str().unwrap().to_string(),
@@ -66,32 +70,44 @@ impl Fixture {
 
     /// The snapshots below the root that are whole, by path.
     pub fn snapshots(&self) -> Vec<String> {
-        self.select(|s| s.get("broken").is_none())
+        let broken = self.broken();
+        self.paths().filter(|p| !broken.contains(p)).collect()
     }
 
-    /// The snapshots that Flink itself could not restore.
+    /// The snapshots that Flink itself could not restore, and their siblings: they lack the same.
     pub fn broken(&self) -> Vec<String> {
-        self.select(|s| s.get("broken").is_some())
+        let job = |path: &str| path.split('/').next().unwrap().to_string();
+        let jobs: Vec<String> = self
+            .paths()
+            .filter(|p| self.about(p).get("broken").is_some())
+            .map(|p| job(&p))
+            .collect();
+        self.paths().filter(|p| jobs.contains(&job(p))).collect()
     }
 
-    fn select(&self, keep: impl Fn(&Value) -> bool) -> Vec<String> {
+    fn paths(&self) -> impl Iterator<Item = String> + '_ {
         self.meta["snapshots"]
             .as_array()
             .unwrap()
             .iter()
-            .filter(|s| keep(s))
             .map(|s| s["path"].as_str().unwrap().to_string())
-            .collect()
     }
 
     /// What meta.json says of one snapshot.
     pub fn about(&self, path: &str) -> &Value {
-        self.meta["snapshots"].as_array().unwrap().iter().find(|s| s["path"] == path).unwrap()
+        self.meta["snapshots"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|s| s["path"] == path)
+            .unwrap()
     }
 
     /// The newest whole snapshot.
     pub fn newest(&self) -> String {
-        self.snapshots().pop().unwrap_or_else(|| panic!("{} has no whole snapshot", self.name))
+        self.snapshots()
+            .pop()
+            .unwrap_or_else(|| panic!("{} has no whole snapshot", self.name))
     }
 
     /// Writes the fixture below `root` as if its job had run there: paths in the metadata that
@@ -100,12 +116,20 @@ impl Fixture {
     pub async fn lay(&self, stores: &Stores, root: &Location) {
         let files = self.files_root();
         for path in walk(&files) {
-            let relative = path.strip_prefix(&files).unwrap().to_str().unwrap().to_string();
+            let relative = path
+                .strip_prefix(&files)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_string();
             let mut bytes = std::fs::read(&path).unwrap();
             if path.file_name().unwrap() == "_metadata" {
                 bytes = self.rehome(&bytes, root);
             }
-            stores.put(&root.join(&relative).unwrap(), Bytes::from(bytes), true).await.unwrap();
+            stores
+                .put(&root.join(&relative).unwrap(), Bytes::from(bytes), true)
+                .await
+                .unwrap();
         }
     }
 
@@ -115,13 +139,16 @@ impl Fixture {
         flink::decode(bytes)
             .unwrap()
             .encode_with(&mut |reference| {
-                let (At::Absolute { path, .. } | At::Segment { path, .. } | At::Directory { path, .. }) =
-                    reference.location
+                let (At::Absolute { path, .. }
+                | At::Segment { path, .. }
+                | At::Directory { path, .. }) = reference.location
                 else {
                     return Ok(None);
                 };
                 let text = path.to_str()?;
-                let rest = text.strip_prefix(made.as_str()).unwrap_or_else(|| panic!("{text} is not below {made}"));
+                let rest = text
+                    .strip_prefix(made.as_str())
+                    .unwrap_or_else(|| panic!("{text} is not below {made}"));
                 Ok(Some(NewPath::Absolute(format!("{root}{rest}"))))
             })
             .unwrap()
@@ -135,7 +162,11 @@ pub fn walk(folder: &Path) -> Vec<PathBuf> {
     while let Some(folder) = pending.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() { pending.push(path) } else { found.push(path) }
+            if path.is_dir() {
+                pending.push(path)
+            } else {
+                found.push(path)
+            }
         }
     }
     found.sort();
@@ -147,7 +178,10 @@ pub async fn manifest(stores: &Stores, root: &Location) -> BTreeMap<String, Stri
     let mut all = BTreeMap::new();
     for (at, _) in stores.list(root).await.unwrap() {
         let bytes = stores.read(&at, u64::MAX).await.unwrap();
-        let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+        let digest: String = Sha256::digest(&bytes)
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
         all.insert(at.to_string(), digest);
     }
     all
@@ -162,8 +196,14 @@ pub async fn delete_all(stores: &Stores, root: &Location) {
 
 /// Scope and size of each object of a snapshot, sorted: what must survive a fork.
 pub async fn shape(stores: &Stores, snapshot: &Location) -> Vec<(Scope, u64)> {
-    let snapshot = CommitObject::read(stores, snapshot).await.unwrap().snapshot().unwrap();
-    let stats = forkpoint::verify::look_at_objects(stores, &snapshot, &Silent).await.unwrap();
+    let snapshot = CommitObject::read(stores, snapshot)
+        .await
+        .unwrap()
+        .snapshot()
+        .unwrap();
+    let stats = forkpoint::verify::look_at_objects(stores, &snapshot, &Silent)
+        .await
+        .unwrap();
     let mut shape: Vec<(Scope, u64)> = snapshot
         .objects
         .iter()
@@ -227,7 +267,8 @@ impl Service {
 
     /// A fresh place in the first (0) or second (1) bucket.
     pub fn place(self, bucket: usize, name: &str) -> Location {
-        let buckets = std::env::var("FORKPOINT_TEST_BUCKETS").unwrap_or_else(|_| "emu-a emu-b".into());
+        let buckets =
+            std::env::var("FORKPOINT_TEST_BUCKETS").unwrap_or_else(|_| "emu-a emu-b".into());
         let bucket = buckets.split_whitespace().nth(bucket).unwrap().to_string();
         let unique: u64 = rand::random();
         match self {
@@ -271,13 +312,21 @@ pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkpoint"));
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
-        if ["AWS_", "GOOGLE_", "AZURE_", "AZURITE_", "STORAGE_", "RUST_LOG"].iter().any(|p| name.starts_with(p)) {
+        if [
+            "AWS_", "GOOGLE_", "AZURE_", "AZURITE_", "STORAGE_", "RUST_LOG",
+        ]
+        .iter()
+        .any(|p| name.starts_with(p))
+        {
             command.env_remove(&*name);
         }
     }
     command.envs(emulator_settings());
     // Without credentials of its own a client would ask the cloud's metadata address.
-    for (name, value) in [("AWS_ACCESS_KEY_ID", "none"), ("AWS_SECRET_ACCESS_KEY", "none")] {
+    for (name, value) in [
+        ("AWS_ACCESS_KEY_ID", "none"),
+        ("AWS_SECRET_ACCESS_KEY", "none"),
+    ] {
         if std::env::var_os("FORKPOINT_TEST_S3_ACCESS_KEY").is_none() {
             command.env(name, value);
         }
@@ -296,7 +345,10 @@ pub fn run_json(args: &[&str]) -> (i32, Value) {
     let code = output.status.code().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let json = serde_json::from_str(&text).unwrap_or_else(|e| {
-        panic!("{args:?} exited {code}, {e}: {text:?} {}", String::from_utf8_lossy(&output.stderr))
+        panic!(
+            "{args:?} exited {code}, {e}: {text:?} {}",
+            String::from_utf8_lossy(&output.stderr)
+        )
     });
     (code, json)
 }

@@ -369,3 +369,145 @@ fn unknown(at: usize, code: u8) -> Error {
         ),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream of the given parts behind its header.
+    fn stream(parts: &[&[u8]]) -> Vec<u8> {
+        [&STREAM_HEADER[..], &parts.concat()].concat()
+    }
+
+    fn utf(text: &str) -> Vec<u8> {
+        let len = u16::try_from(text.len()).unwrap().to_be_bytes();
+        [&len[..], text.as_bytes()].concat()
+    }
+
+    /// A class with the given fields, without the parent.
+    fn class(name: &str, flags: u8, fields: &[(u8, &str)]) -> Vec<u8> {
+        let mut class = vec![TC_CLASSDESC];
+        class.extend(utf(name));
+        class.extend(1_i64.to_be_bytes());
+        class.push(flags);
+        class.extend(u16::try_from(fields.len()).unwrap().to_be_bytes());
+        for (kind, name) in fields {
+            class.push(*kind);
+            class.extend(utf(name));
+            if *kind == b'L' {
+                class.push(TC_STRING);
+                class.extend(utf("LType;"));
+            }
+        }
+        class.push(TC_ENDBLOCKDATA);
+        class
+    }
+
+    fn refusal(bytes: &[u8]) -> String {
+        let error = Graph::read(&mut Cursor::new(bytes)).unwrap_err();
+        assert!(error.message().contains("byte "), "{error}");
+        error.message().to_owned()
+    }
+
+    #[test]
+    fn null_ends_after_one_byte() {
+        let bytes = stream(&[&[TC_NULL], &[1, 2, 3]]);
+        let mut cursor = Cursor::new(&bytes);
+        let (_, root) = Graph::read(&mut cursor).unwrap();
+        assert!(matches!(root, Value::Null));
+        assert_eq!(cursor.left(), 3);
+    }
+
+    #[test]
+    fn fields_of_parents_come_first_and_references_work() {
+        let parent = class(
+            "Parent",
+            SC_SERIALIZABLE,
+            &[(b'Z', "flag"), (b'J', "number")],
+        );
+        let child = class("Child", SC_SERIALIZABLE, &[(b'L', "text"), (b'L', "again")]);
+        // Elements: Child, two class names, Parent, the object, then the text.
+        let bytes = stream(&[
+            &[TC_OBJECT],
+            &child,
+            &parent,
+            &[TC_NULL],
+            &[1],
+            &7_i64.to_be_bytes(),
+            &[TC_STRING],
+            &utf("hello"),
+            &[TC_REFERENCE],
+            &(FIRST_HANDLE + 5).to_be_bytes(),
+        ]);
+        let mut cursor = Cursor::new(&bytes);
+        let (graph, root) = Graph::read(&mut cursor).unwrap();
+        assert_eq!(cursor.left(), 0);
+        let object = graph.object(root).unwrap();
+        assert_eq!(object.class().unwrap().0.to_string(), "Child");
+        assert!(matches!(object.field("flag"), Some(Value::Bool(true))));
+        assert!(matches!(object.field("number"), Some(Value::Primitive)));
+        for name in ["text", "again"] {
+            let text = graph.text(object.field(name).unwrap()).unwrap();
+            assert_eq!(text.to_string(), "hello");
+        }
+        assert!(object.field("other").is_none());
+    }
+
+    #[test]
+    fn enum_constants_have_a_name() {
+        let bytes = stream(&[
+            &[TC_ENUM],
+            &class("Color", SC_ENUM, &[]),
+            &[TC_NULL, TC_STRING],
+            &utf("RED"),
+        ]);
+        let (graph, root) = Graph::read(&mut Cursor::new(&bytes)).unwrap();
+        let (class, name) = graph.constant(root).unwrap();
+        assert_eq!(
+            (class.to_string(), name.to_string()),
+            ("Color".into(), "RED".into())
+        );
+    }
+
+    #[test]
+    fn a_class_cannot_be_its_own_parent() {
+        let bytes = stream(&[
+            &[TC_OBJECT],
+            &class("Loop", SC_SERIALIZABLE, &[]),
+            &[TC_REFERENCE],
+            &FIRST_HANDLE.to_be_bytes(),
+        ]);
+        assert!(refusal(&bytes).contains("no class"));
+    }
+
+    #[test]
+    fn what_does_not_belong_is_refused() {
+        assert!(refusal(&[0xAC, 0xED, 0, 6, TC_NULL]).contains("header"));
+        // A block of raw data, an array, and a proxy.
+        for code in [0x77, 0x75, 0x7D] {
+            assert!(refusal(&stream(&[&[code]])).contains("don't use"));
+        }
+        assert!(refusal(&stream(&[&[TC_REFERENCE], &[0; 4]])).contains("missing"));
+        assert!(refusal(&stream(&[&[TC_OBJECT, TC_NULL]])).contains("without a class"));
+        let external = class("External", 0x0C, &[]);
+        assert!(refusal(&stream(&[&[TC_OBJECT], &external])).contains("flags"));
+        let no_enum = class("Plain", SC_SERIALIZABLE, &[]);
+        let bytes = stream(&[&[TC_ENUM], &no_enum, &[TC_NULL, TC_STRING, 0, 0]]);
+        assert!(refusal(&bytes).contains("no enum"));
+        let fields = class("Large", SC_SERIALIZABLE, &[(b'L', "a"), (b'L', "b")]);
+        let bytes = stream(&[&[TC_OBJECT], &fields, &[TC_NULL, TC_NULL]]);
+        assert!(refusal(&bytes).contains("2 fields"));
+    }
+
+    #[test]
+    fn nesting_is_limited() {
+        let node = class("Node", SC_SERIALIZABLE, &[(b'L', "next")]);
+        let mut bytes = stream(&[&[TC_OBJECT], &node, &[TC_NULL]]);
+        for _ in 0..1000 {
+            bytes.extend([TC_OBJECT, TC_REFERENCE]);
+            bytes.extend(FIRST_HANDLE.to_be_bytes());
+        }
+        bytes.push(TC_NULL);
+        assert!(refusal(&bytes).contains("nested"));
+    }
+}

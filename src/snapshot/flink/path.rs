@@ -70,7 +70,7 @@ impl FlinkPath {
         Ok(FlinkPath {
             scheme: self.scheme.clone(),
             authority: self.authority.clone(),
-            path: resolve_dots(&collapse(&joined)),
+            path: collapse(&resolve_dots(&joined)),
         })
     }
 
@@ -201,7 +201,7 @@ fn resolve_dots(path: &str) -> String {
 }
 
 /// Says why Flink refuses `text` as a path, if it does.
-fn check(text: &str) -> std::result::Result<(), &'static str> {
+pub(super) fn check(text: &str) -> std::result::Result<(), &'static str> {
     if text.is_empty() {
         return Err("is empty");
     }
@@ -323,7 +323,9 @@ mod tests {
             ("../chk-10/x", "s3://bucket/job/chk-10/x", false),
             ("./a:b", "s3://bucket/job/chk-1/a:b", true),
             ("a b%41?q#f", "s3://bucket/job/chk-1/a b%41?q#f", true),
-            (".", "s3://bucket/job/chk-1/", false),
+            (".", "s3://bucket/job/chk-1", false),
+            ("..", "s3://bucket/job", false),
+            ("a/b/..", "s3://bucket/job/chk-1/a", true),
         ] {
             let path = dir.resolve(relative).unwrap();
             assert_eq!(path.to_string(), resolved, "{relative}");

@@ -17,9 +17,11 @@ pub enum NewPath {
 impl Metadata<'_> {
     /// The bytes of the file; the very ones it was decoded from.
     ///
+    /// A tree that was changed by hand is not checked again: decode the bytes to do so.
+    ///
     /// # Errors
-    /// None for what [`decode`](super::decode) returned. `Invalid` where the tree was changed and no
-    /// longer fits the format.
+    /// None for what [`decode`](super::decode) returned. `Invalid` where a changed tree holds more
+    /// than the format can count.
     pub fn encode(&self) -> Result<Vec<u8>> {
         Encoder::new(self, Vec::with_capacity(self.file_len), Keep).run()
     }
