@@ -1,7 +1,7 @@
 //! What the tests share: fixtures laid where a test wants them, emulators, and a view of a folder.
 
 // Each test binary uses its own part of this.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use std::collections::BTreeMap;
 use std::io::Write;
