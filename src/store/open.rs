@@ -110,7 +110,7 @@ impl Stores {
         if let Some(store) = opened.get(&bucket) {
             return Ok(Arc::clone(store));
         }
-        let store = Arc::new(self.connect(bucket.clone())?);
+        let store = Arc::new(self.connect(bucket.clone()).map_err(|e| e.at(at))?);
         opened.insert(bucket, Arc::clone(&store));
         Ok(store)
     }
@@ -125,6 +125,16 @@ impl Stores {
             .with_timeout(Duration::from_secs(120))
             .with_connect_timeout(Duration::from_secs(10));
         let backend = match bucket.provider {
+            Provider::Other => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("there is no client for {}", bucket.name),
+                )
+                .during("open")
+                .hint(
+                    "supported are file:, s3: (s3a:, s3n:, s3p:), gs:, az:, abfs(s): and wasb(s):",
+                ));
+            }
             Provider::Local => Backend::Local,
             Provider::Memory => Backend::Memory(Arc::clone(&self.0.memory)),
             Provider::S3 => Backend::S3(S3Bucket::open(

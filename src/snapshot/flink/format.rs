@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{
     DeclaredSize, Folder, Holder, Kind, Lookup, NewPlace, Object, Operator, Scope, Snapshot,
     SnapshotFormat,
@@ -216,8 +216,13 @@ fn resolve<T>(bytes: &[u8], path: Utf<'_>, rule: impl FnOnce(&str) -> Result<T>)
     let at_byte = |e: Error| {
         let offset = (path.as_bytes().as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize);
         let what = e.location().map(|l| format!("`{l}`: ")).unwrap_or_default();
+        // What is wrong use when a person types it, is damage when a file says it.
+        let kind = match e.kind() {
+            ErrorKind::Invalid => ErrorKind::Corrupt,
+            kind => kind,
+        };
         let named = Error::new(
-            e.kind(),
+            kind,
             format!("{what}{} (path at byte {offset})", e.message()),
         );
         match e.next_step() {
