@@ -1,5 +1,8 @@
 //! The command as scripts and people meet it: documents, exit codes, messages.
 
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::path::Path;

@@ -1,5 +1,8 @@
 //! A fork that is killed with SIGKILL, at any moment, goes on where it was.
 
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::process::Stdio;

@@ -1,5 +1,8 @@
 //! What a fork refuses, and that nothing is half-committed when it does.
 
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use bytes::Bytes;

@@ -1,5 +1,8 @@
 //! The house stays in order: who may use whom, and how long a file may be.
 
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::path::Path;
 
 /// Folders and files of `src/` from the ground up; each may use those of lower floors, and itself.
