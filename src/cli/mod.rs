@@ -3,6 +3,7 @@
 mod duplicate;
 pub mod exit;
 mod fork;
+mod interrupt;
 mod location;
 mod plan;
 mod show;
@@ -112,14 +113,19 @@ async fn run(cli: &Cli) -> Result<Output> {
     if let Some(url) = &cli.global.s3_endpoint {
         options = options.with("AWS_ENDPOINT_URL_S3", url);
     }
-    let stores = Stores::new(options);
+    let stores = match &cli.verb {
+        Verb::Duplicate(args) if args.ceiling().is_some() => {
+            Stores::with_ceiling(options, args.ceiling().unwrap_or(1))
+        }
+        _ => Stores::new(options),
+    };
     let ui = Ui::new(cli.global.quiet);
     match &cli.verb {
         Verb::Show(args) => show::run(args, &stores, &ui).await,
         Verb::Plan(args) => plan::run(args, &stores, &ui).await,
         Verb::Fork(args) => fork::run(args, &stores, &ui).await,
         Verb::Verify(args) => verify::run(args, &stores, &ui).await,
-        Verb::Duplicate(args) => duplicate::run(args, &stores).await,
+        Verb::Duplicate(args) => duplicate::run(args, &stores, &ui).await,
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
-use crate::store::{BatchOptions, Item, Journal, Location, Method, Stores};
+use crate::store::{
+    BatchOptions, DuplicateOptions, Durability, Item, Journal, Location, Method, Stores,
+};
 
 use super::plan::Task;
 
@@ -61,8 +63,12 @@ pub async fn execute(
         })
     });
     let options = BatchOptions {
+        duplicate: DuplicateOptions {
+            durability: Durability::Together,
+            ..DuplicateOptions::default()
+        },
         objects_at_once: options.objects_at_once,
-        ..BatchOptions::default()
+        keep_going: false,
     };
     let result = stores
         .batch(
@@ -82,10 +88,23 @@ pub async fn execute(
             Err(e)
         }
         Some(e) => Err(e),
-        None => Ok(Executed {
-            copied: report.copied,
-            reused: report.reused,
-            methods: report.methods,
-        }),
+        None => {
+            if let Some(task) = tasks.first() {
+                // Before anything can refer to them.
+                stores
+                    .sync_all(
+                        &task
+                            .destination
+                            .parent()
+                            .unwrap_or(task.destination.clone()),
+                    )
+                    .await?;
+            }
+            Ok(Executed {
+                copied: report.copied,
+                reused: report.reused,
+                methods: report.methods,
+            })
+        }
     }
 }

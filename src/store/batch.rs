@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 
-use super::duplicate::{DuplicateOptions, Existing};
+use super::duplicate::{DuplicateOptions, Durability, Existing};
 use super::journal::Journal;
 use super::location::{Location, Provider};
 use super::method::Method;
@@ -205,8 +205,10 @@ impl Stores {
                             }
                         }
                     }
-                    if unwritten.len() >= JOURNAL_BATCH && let Some(journal) = journal {
-                        journal.add(std::mem::take(&mut unwritten)).await?;
+                    if unwritten.len() >= JOURNAL_BATCH {
+                        // What is under way is let finish all the same.
+                        let kept = self.keep(journal, &mut unwritten, options).await;
+                        stopped = stopped.or(kept.err());
                     }
                 }
                 next = items.next(), if waiting => match next {
@@ -215,16 +217,12 @@ impl Stores {
                     Some(Err(e)) => stopped = Some(e),
                 },
                 _ = tick.tick(), if !unwritten.is_empty() => {
-                    if let Some(journal) = journal {
-                        journal.add(std::mem::take(&mut unwritten)).await?;
-                    }
+                    let kept = self.keep(journal, &mut unwritten, options).await;
+                    stopped = stopped.or(kept.err());
                 }
             }
         }
-        let kept = match journal {
-            Some(journal) => journal.add(unwritten).await,
-            None => Ok(()),
-        };
+        let kept = self.keep(journal, &mut unwritten, options).await;
         match (stopped, report.first_error.is_some()) {
             (Some(e), false) => {
                 if let Err(lost) = kept {
@@ -235,6 +233,25 @@ impl Stores {
             (_, true) => Ok(report),
             (None, false) => kept.map(|()| report),
         }
+    }
+
+    /// Writes receipts to the journal; files on local disk first, since a receipt must not outlive
+    /// what it proves.
+    async fn keep(
+        &self,
+        journal: Option<&Arc<Journal>>,
+        receipts: &mut Vec<Receipt>,
+        options: &BatchOptions,
+    ) -> Result<()> {
+        let (Some(journal), Some(first)) = (journal, receipts.first()) else {
+            return Ok(());
+        };
+        if options.duplicate.durability == Durability::Together
+            && let Some(folder) = first.destination.parent()
+        {
+            self.sync_all(&folder).await?;
+        }
+        journal.add(std::mem::take(receipts)).await
     }
 
     async fn one(
@@ -273,7 +290,12 @@ impl Stores {
             Ok(receipt) => Ok(ItemOutcome::Copied(receipt)),
             // An earlier run, or another one at the same time, may have been there.
             Err(e) if create_only && e.kind() == ErrorKind::AlreadyExists => {
-                let there = self.stat(&item.destination).await?;
+                let there = match self.stat(&item.destination).await {
+                    Ok(there) => there,
+                    // Nothing is there: what stands in the way is something else, such as a file
+                    // where a folder should be.
+                    Err(_) => return Err(e),
+                };
                 match self.is_duplicate(item, &there, None).await? {
                     true => Ok(ItemOutcome::Reused),
                     false => Err(taken(&item.destination)),
