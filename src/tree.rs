@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::store::{
-    BatchOptions, DuplicateOptions, Durability, Expected, Item, ItemOutcome, Journal, Level,
-    Location, Method, Receipt, Stores,
+    BatchOptions, DuplicateOptions, Expected, Item, ItemOutcome, Journal, Level, Location, Method,
+    Receipt, Stores,
 };
 
 /// Failures that are named in the report; all are counted.
@@ -139,9 +139,6 @@ pub async fn duplicate_tree(
     report.bytes = batch.bytes;
     report.failed = batch.failed;
     report.methods = batch.methods;
-    if request.duplicate.durability == Durability::Together {
-        stores.sync_all(&request.destination).await?;
-    }
     verify(stores, request, expected, &receipts, &mut report).await?;
     if report.failed == 0 {
         stores.undo_unfinished(&journal).await?;

@@ -96,7 +96,7 @@ impl Args {
         self.concurrency.map(|n| usize::from(n.max(1)))
     }
 
-    fn options(&self, many: bool) -> DuplicateOptions {
+    fn options(&self) -> DuplicateOptions {
         const MIB: u64 = 1024 * 1024;
         DuplicateOptions {
             existing: if self.overwrite {
@@ -113,10 +113,10 @@ impl Args {
             part_size: self.part_size.saturating_mul(MIB),
             keep_layout: self.keep_layout,
             hard_link: self.hard_link,
-            durability: match (self.no_sync, many) {
-                (true, _) => Durability::Never,
-                (false, true) => Durability::Together,
-                (false, false) => Durability::Each,
+            durability: if self.no_sync {
+                Durability::Never
+            } else {
+                Durability::Each
             },
             ..DuplicateOptions::default()
         }
@@ -137,7 +137,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
             source,
             destination,
             names,
-            duplicate: args.options(true),
+            duplicate: args.options(),
             objects_at_once: args.ceiling(),
             verify: args.verify.map_or(Level::Size, Sure::level),
         };
@@ -158,7 +158,7 @@ async fn one(
         Error::invalid("name the object to write, not only its bucket").at(&destination)
     })?;
     let stat = stores.stat(&source).await?;
-    let mut options = args.options(false);
+    let mut options = args.options();
     options.source = Some(stat.clone());
     let cancel = Cancel::default();
     options.cancel = cancel.clone();

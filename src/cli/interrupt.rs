@@ -1,5 +1,7 @@
 //! Ctrl-C: what is under way is finished, the rest is left for the same command.
 
+use std::io::Write;
+
 use crate::error::Error;
 use crate::progress::Cancel;
 
@@ -9,6 +11,11 @@ use super::exit;
 pub(super) async fn stop_on_interrupt(cancel: Cancel) {
     if tokio::signal::ctrl_c().await.is_ok() {
         cancel.cancel();
+        // Between two draws of the progress bar.
+        let _ = writeln!(
+            std::io::stderr(),
+            "\nfinishing what is under way; Ctrl-C again stops at once"
+        );
     }
     if tokio::signal::ctrl_c().await.is_ok() {
         std::process::exit(i32::from(exit::RESUMABLE));

@@ -20,7 +20,7 @@ use crate::store::{Options, Stores};
 
 use ui::Ui;
 
-/// Duplicate, restore, own and safely delete checkpoints on object stores.
+/// Duplicate checkpoints on object stores, independently and proved.
 ///
 /// Locations are paths or URLs: /path, file:, s3: (s3a:, s3n:, s3p:), gs:, az:, abfs(s):, wasb(s):.
 /// Credentials and endpoints come from each provider's usual environment variables (AWS_*, GOOGLE_*,

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
-use crate::store::{
-    BatchOptions, DuplicateOptions, Durability, Item, Journal, Location, Method, Stores,
-};
+use crate::store::{BatchOptions, Item, Journal, Location, Method, Stores};
 
 use super::plan::Task;
 
@@ -63,12 +61,8 @@ pub async fn execute(
         })
     });
     let options = BatchOptions {
-        duplicate: DuplicateOptions {
-            durability: Durability::Together,
-            ..DuplicateOptions::default()
-        },
         objects_at_once: options.objects_at_once,
-        keep_going: false,
+        ..BatchOptions::default()
     };
     let result = stores
         .batch(
@@ -87,24 +81,15 @@ pub async fn execute(
             cancel.check()?;
             Err(e)
         }
-        Some(e) => Err(e),
-        None => {
-            if let Some(task) = tasks.first() {
-                // Before anything can refer to them.
-                stores
-                    .sync_all(
-                        &task
-                            .destination
-                            .parent()
-                            .unwrap_or(task.destination.clone()),
-                    )
-                    .await?;
-            }
-            Ok(Executed {
-                copied: report.copied,
-                reused: report.reused,
-                methods: report.methods,
-            })
+        // Credentials that expire half-way are renewed, and the rest is done then.
+        Some(e) if e.kind() == ErrorKind::Denied && report.copied > 0 => {
+            Err(e.with_kind(ErrorKind::Unavailable))
         }
+        Some(e) => Err(e),
+        None => Ok(Executed {
+            copied: report.copied,
+            reused: report.reused,
+            methods: report.methods,
+        }),
     }
 }

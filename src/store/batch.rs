@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 
-use super::duplicate::{DuplicateOptions, Durability, Existing};
+use super::duplicate::{DuplicateOptions, Existing};
 use super::journal::Journal;
 use super::location::{Location, Provider};
 use super::method::Method;
@@ -207,7 +207,7 @@ impl Stores {
                     }
                     if unwritten.len() >= JOURNAL_BATCH {
                         // What is under way is let finish all the same.
-                        let kept = self.keep(journal, &mut unwritten, options).await;
+                        let kept = keep(journal, &mut unwritten).await;
                         stopped = stopped.or(kept.err());
                     }
                 }
@@ -217,12 +217,12 @@ impl Stores {
                     Some(Err(e)) => stopped = Some(e),
                 },
                 _ = tick.tick(), if !unwritten.is_empty() => {
-                    let kept = self.keep(journal, &mut unwritten, options).await;
+                    let kept = keep(journal, &mut unwritten).await;
                     stopped = stopped.or(kept.err());
                 }
             }
         }
-        let kept = self.keep(journal, &mut unwritten, options).await;
+        let kept = keep(journal, &mut unwritten).await;
         match (stopped, report.first_error.is_some()) {
             (Some(e), false) => {
                 if let Err(lost) = kept {
@@ -233,25 +233,6 @@ impl Stores {
             (_, true) => Ok(report),
             (None, false) => kept.map(|()| report),
         }
-    }
-
-    /// Writes receipts to the journal; files on local disk first, since a receipt must not outlive
-    /// what it proves.
-    async fn keep(
-        &self,
-        journal: Option<&Arc<Journal>>,
-        receipts: &mut Vec<Receipt>,
-        options: &BatchOptions,
-    ) -> Result<()> {
-        let (Some(journal), Some(first)) = (journal, receipts.first()) else {
-            return Ok(());
-        };
-        if options.duplicate.durability == Durability::Together
-            && let Some(folder) = first.destination.parent()
-        {
-            self.sync_all(&folder).await?;
-        }
-        journal.add(std::mem::take(receipts)).await
     }
 
     async fn one(
@@ -331,6 +312,14 @@ impl Stores {
         }
         self.same_content(&item.source, &item.destination, item.stat.size)
             .await
+    }
+}
+
+/// Writes receipts to the journal, if there is one.
+async fn keep(journal: Option<&Arc<Journal>>, receipts: &mut Vec<Receipt>) -> Result<()> {
+    match journal {
+        Some(journal) => journal.add(std::mem::take(receipts)).await,
+        None => Ok(()),
     }
 }
 

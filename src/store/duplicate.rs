@@ -79,8 +79,6 @@ pub enum Durability {
     /// Each file before it gets its name.
     #[default]
     Each,
-    /// All files together, when the caller calls [`Stores::sync_all`].
-    Together,
     /// When the system likes to.
     Never,
 }
@@ -313,9 +311,7 @@ impl Stores {
                 .filter(|_| options.preserve.storage_class),
             create_only: options.existing == Existing::Refuse,
             preserve: options.preserve,
-            // Elsewhere than on Linux there is no one call for many files.
-            sync: options.durability == Durability::Each
-                || (options.durability == Durability::Together && !cfg!(target_os = "linux")),
+            sync: options.durability == Durability::Each,
             cancel: &options.cancel,
         };
         if order.create_only && choice.method.is_s3() && !options.destination_is_free {

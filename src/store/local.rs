@@ -267,18 +267,6 @@ impl Drop for Staged {
     }
 }
 
-/// Makes all that was written to the file system of `folder` durable: one call for many files.
-pub(crate) fn sync_all(folder: &Location) -> Result<()> {
-    let fail = |e: io::Error| from_io(e, "make durable", folder);
-    let file = File::open(path_of(folder)).map_err(fail)?;
-    #[cfg(target_os = "linux")]
-    rustix::fs::syncfs(&file).map_err(|e| fail(e.into()))?;
-    // Elsewhere there is no such call for one file system; files are then synced one by one.
-    #[cfg(not(target_os = "linux"))]
-    file.sync_all().map_err(fail)?;
-    Ok(())
-}
-
 /// A temporary name beside `destination`, the same at each run, so that nothing piles up.
 fn temporary_name(destination: &Path) -> PathBuf {
     use sha2::{Digest, Sha256};

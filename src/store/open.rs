@@ -359,23 +359,6 @@ impl Stores {
         }
     }
 
-    /// Makes all files below the local folder `at` durable, as a whole file system; nothing to do on
-    /// object stores. A folder that is not there holds nothing to be made durable.
-    ///
-    /// # Errors
-    ///
-    /// If the disk cannot be written.
-    pub async fn sync_all(&self, at: &Location) -> Result<()> {
-        if at.provider() != Provider::Local {
-            return Ok(());
-        }
-        let folder = at.clone();
-        match super::blocking(move || local::sync_all(&folder)).await {
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            other => other,
-        }
-    }
-
     /// Where a place really is: for local disk with symbolic links followed as far as the path exists,
     /// else its canonical form. Some system calls, no request.
     ///
