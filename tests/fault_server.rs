@@ -1,0 +1,13 @@
+//! The double of object stores itself: does it keep the rules of the services that it stands for,
+//! and does it misbehave as told?
+
+mod fault;
+
+#[path = "fault_server/azure.rs"]
+mod azure;
+#[path = "fault_server/gcs.rs"]
+mod gcs;
+#[path = "fault_server/knobs.rs"]
+mod knobs;
+#[path = "fault_server/s3.rs"]
+mod s3;
