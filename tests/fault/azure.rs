@@ -11,7 +11,7 @@ use super::reply::{Reply, Text, escape, http_date};
 use super::server::{Context, error, not_known};
 use super::state::{Bucket, Meta, Object};
 use super::xml::{KEPT_HEADERS, same_tag, tags_of_xml, xml_of_tags};
-use super::xml_list::{decode_token, encode_token, page};
+use super::xml_list::{Start, decode_token, encode_token, page};
 use super::{azure_blocks, azure_copy};
 
 pub fn classify(call: &Call) -> Kind {
@@ -231,7 +231,10 @@ fn get(context: &Context, bucket: &Bucket) -> Result<Reply, Reply> {
 
 fn delete(bucket: &Bucket, key: &str) -> Result<(), Reply> {
     match bucket.objects().remove(key) {
-        Some(_) => Ok(()),
+        Some(_) => {
+            bucket.blocks().remove(key);
+            Ok(())
+        }
         None => Err(fail(404, "BlobNotFound")),
     }
 }
@@ -294,11 +297,12 @@ fn list(call: &Call, bucket: &Bucket) -> Reply {
     let most = param("maxresults").parse().unwrap_or(5000).min(5000);
     let (prefix, delimiter) = (param("prefix"), param("delimiter"));
     let after = decode_token(param("marker"));
-    let mut page = page(&bucket.objects(), prefix, delimiter, &after, most);
-    // Unlike the marker it is no place in a listing, but a name: earlier ones are left out.
-    let from = param("startFrom");
-    page.objects.retain(|(key, _)| key.as_str() >= from);
-    page.prefixes.retain(|p| p.as_str() >= from);
+    // Unlike a marker, a name to start from is part of the page.
+    let start = match (after.as_str(), param("startFrom")) {
+        ("", from) if !from.is_empty() => Start::At(from),
+        (after, _) => Start::After(after),
+    };
+    let page = page(&bucket.objects(), prefix, delimiter, start, most);
     let (account, container) = call.bucket.split_once('/').unwrap_or((&call.bucket, ""));
     let mut text = format!(
         "<EnumerationResults ServiceEndpoint=\"http://{}/\" ContainerName=\"{}\"><Prefix>{}</Prefix><MaxResults>{most}</MaxResults><Blobs>",

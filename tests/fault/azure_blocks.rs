@@ -95,6 +95,8 @@ pub fn put_block_list(context: &Context, bucket: &Bucket) -> Result<Reply, Reply
     if list.blocks.len() > MOST_BLOCKS {
         return Err(fail(400, "BlockListTooLong"));
     }
+    let admit = on_destination(call);
+    admit(bucket.get(&call.key).as_deref())?;
     let mut all = bucket.blocks();
     let known = all.get(&call.key).cloned().unwrap_or_default();
     let committed = |id: &str| {
@@ -117,9 +119,7 @@ pub fn put_block_list(context: &Context, bucket: &Bucket) -> Result<Reply, Reply
         named.push((id.clone(), part.clone()));
     }
     let object = Object::new(Arc::new(content), Arc::new(meta_of(call)));
-    let object = context
-        .state()
-        .put(bucket, &call.key, object, on_destination(call))?;
+    let object = context.state().put(bucket, &call.key, object, admit)?;
     let blocks = all.entry(call.key.clone()).or_default();
     blocks.uncommitted.clear();
     blocks.committed = named;

@@ -154,7 +154,9 @@ impl FaultServer {
             request = request.header(*name, *value);
         }
         let request = request.body(HttpRequestBody::from(body.into())).unwrap();
-        let response = bare_client()
+        let response = self
+            .client
+            .get_or_init(bare_client)
             .execute(request)
             .await
             .map_err(|e| e.to_string())?;

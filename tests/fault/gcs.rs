@@ -12,7 +12,7 @@ use super::log::Kind;
 use super::reply::{Reply, Text, iso_date};
 use super::server::{Context, Pace, not_known};
 use super::state::{Bucket, Meta, Object, Rewrite, Tag};
-use super::xml_list::{decode_token, encode_token, page};
+use super::xml_list::{Start, decode_token, encode_token, page};
 
 /// Bytes that one call moves are a multiple of this. Source: the page "Objects: rewrite".
 const STEP_BYTES: u64 = 1024 * 1024;
@@ -156,7 +156,7 @@ fn list(call: &Call, name: &str, bucket: &Bucket) -> Reply {
         &bucket.objects(),
         param("prefix"),
         param("delimiter"),
-        &after,
+        Start::After(&after),
         most,
     );
     let items: Vec<Value> = page

@@ -40,9 +40,10 @@ mod xml_upload;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use bytes::Bytes;
+use object_store::client::HttpClient;
 
 pub use admin::{KNOBS, set as set_knob};
 pub use client::Answer;
@@ -66,6 +67,8 @@ pub const BUCKETS: [&str; 2] = ["one", "two"];
 pub struct FaultServer {
     shared: Arc<Shared>,
     listening: [Listening; 3],
+    /// For bare requests: made once, for it reads the certificates of the system.
+    client: OnceLock<HttpClient>,
 }
 
 impl FaultServer {
@@ -96,7 +99,11 @@ impl FaultServer {
             listen(Service::Gcs).await?,
             listen(Service::Azure).await?,
         ];
-        Ok(FaultServer { shared, listening })
+        Ok(FaultServer {
+            shared,
+            listening,
+            client: OnceLock::new(),
+        })
     }
 
     /// Where one service listens, without a path.

@@ -26,12 +26,20 @@ pub struct Page {
     pub next: Option<String>,
 }
 
-/// The entries after `after` that begin with `prefix`, folded at `delimiter`.
+/// Where a page begins.
+#[derive(Debug, Clone, Copy)]
+pub enum Start<'a> {
+    /// After this key or folded prefix; after nothing is at the beginning.
+    After(&'a str),
+    At(&'a str),
+}
+
+/// The entries from `start` on that begin with `prefix`, folded at `delimiter`.
 pub fn page(
     objects: &BTreeMap<String, Arc<Object>>,
     prefix: &str,
     delimiter: &str,
-    after: &str,
+    start: Start<'_>,
     most: usize,
 ) -> Page {
     let mut page = Page {
@@ -46,12 +54,11 @@ pub fn page(
         let at = (!delimiter.is_empty()).then(|| rest.find(delimiter))??;
         Some(key[..prefix.len() + at + delimiter.len()].to_string())
     };
-    let mut from = if after.is_empty() || after < prefix {
-        Bound::Included(prefix.to_string())
-    } else if after.ends_with(delimiter) && folded(after).as_deref() == Some(after) {
-        Bound::Included(end_of(after))
-    } else {
-        Bound::Excluded(after.to_string())
+    let mut from = match start {
+        Start::At(key) => Bound::Included(key.max(prefix).to_string()),
+        Start::After(key) if key.is_empty() || key < prefix => Bound::Included(prefix.to_string()),
+        Start::After(key) if folded(key).as_deref() == Some(key) => Bound::Included(end_of(key)),
+        Start::After(key) => Bound::Excluded(key.to_string()),
     };
     loop {
         let mut range = objects.range::<String, _>((from.clone(), Bound::Unbounded));
@@ -102,7 +109,13 @@ pub fn objects(context: &Context, bucket: &Bucket) -> Reply {
         (true, token) => decode_token(token),
     };
     let (prefix, delimiter) = (param("prefix"), param("delimiter"));
-    let page = page(&bucket.objects(), prefix, delimiter, &after, most);
+    let page = page(
+        &bucket.objects(),
+        prefix,
+        delimiter,
+        Start::After(&after),
+        most,
+    );
     let encoded = param("encoding-type") == "url";
     let name = |text: &str| match encoded {
         true => utf8_percent_encode(text, KEPT).to_string(),
