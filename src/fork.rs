@@ -156,6 +156,7 @@ pub async fn plan(
         source = commit.snapshot_by(&lookup)?;
         stats = verify::look_at_objects(stores, &source, progress).await?;
     }
+    stores.check_bucket(&request.destination).await?;
     let problems = verify::find_problems(&source, &stats);
     if !problems.is_empty() {
         return Err(verify::damage_error(&source, &problems).during("fork"));

@@ -63,10 +63,13 @@ impl AzureContainer {
         bucket: &Bucket,
         options: &Options,
         client: object_store::ClientOptions,
+        retry: object_store::RetryConfig,
     ) -> Result<AzureContainer> {
         let at = format!("az://{}", bucket.name);
         let fail = |e| errors::from_client(e, "open", &at);
-        let mut builder = MicrosoftAzureBuilder::new().with_client_options(client);
+        let mut builder = MicrosoftAzureBuilder::new()
+            .with_client_options(client)
+            .with_retry(retry);
         for (name, value) in options.with_prefix("AZURE_") {
             if let Ok(key) = name.to_ascii_lowercase().parse::<AzureConfigKey>() {
                 builder = builder.with_config(key, value);

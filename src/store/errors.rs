@@ -123,6 +123,12 @@ pub(crate) fn worth_repeating(status: u16, body: &[u8]) -> bool {
         )
 }
 
+/// The error for a bucket that does not exist.
+pub(crate) fn missing_bucket_error(operation: &'static str, at: impl Display) -> Error {
+    let (kind, message) = missing_bucket();
+    Error::new(kind, message).during(operation).at(at)
+}
+
 fn missing_bucket() -> (ErrorKind, String) {
     (ErrorKind::NotFound, "the bucket does not exist".to_string())
 }
@@ -134,6 +140,7 @@ fn names_missing_bucket(text: &str) -> bool {
         "bucket does not exist",
         "BucketNotFound",
         "bucket not found",
+        "no bucket named",
     ]
     .iter()
     .any(|mark| text.contains(mark))

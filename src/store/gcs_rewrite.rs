@@ -6,7 +6,7 @@ use std::fmt;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Method as HttpMethod, Request};
-use object_store::client::{HttpClient, HttpRequest};
+use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
 use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
 use serde::Deserialize;
 
@@ -59,9 +59,12 @@ impl GcsBucket {
         bucket: &str,
         options: &Options,
         client: object_store::ClientOptions,
+        retry: object_store::RetryConfig,
     ) -> Result<GcsBucket> {
         let fail = |e| errors::from_client(e, "open", format!("gs://{bucket}"));
-        let mut builder = GoogleCloudStorageBuilder::new().with_client_options(client);
+        let mut builder = GoogleCloudStorageBuilder::new()
+            .with_client_options(client)
+            .with_retry(retry);
         for (name, value) in options.with_prefix("GOOGLE_") {
             if let Ok(key) = name.to_ascii_lowercase().parse::<GoogleConfigKey>() {
                 builder = builder.with_config(key, value);
@@ -135,6 +138,11 @@ impl GcsBucket {
             // An empty resource: the metadata of the source is kept.
             .body("{}".to_string().into())
             .map_err(|e| Error::invalid(e.to_string()).at(order.destination))?;
+        self.authorize(&mut request).await?;
+        Ok(request)
+    }
+
+    async fn authorize(&self, request: &mut HttpRequest) -> Result<()> {
         let credential = self
             .store
             .credentials()
@@ -149,7 +157,39 @@ impl GcsBucket {
             value.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        Ok(request)
+        Ok(())
+    }
+
+    /// Is the bucket there? One listing of at most one object; the right to list is not needed for
+    /// anything else, so its absence is no answer.
+    pub(crate) async fn check(&self, http: &HttpClient, at: &super::Location) -> Result<()> {
+        let outcome = with_retries(async |_, _| {
+            let url = format!(
+                "{}/storage/v1/b/{}/o?maxResults=1&fields=kind",
+                self.endpoint,
+                encode_part(&self.bucket)
+            );
+            let request = Request::builder()
+                .method(HttpMethod::GET)
+                .uri(url)
+                .body(HttpRequestBody::empty());
+            let mut request = match request {
+                Ok(request) => request,
+                Err(e) => return Attempt::Failed(Error::invalid(e.to_string()).at(at)),
+            };
+            if let Err(e) = self.authorize(&mut request).await {
+                return Attempt::Failed(e);
+            }
+            match send(http, request, patience(0)).await {
+                Ok(answer) if matches!(answer.status, 200 | 401 | 403) => Attempt::Done(()),
+                Ok(answer) if answer.status == 404 => {
+                    Attempt::Failed(errors::missing_bucket_error("look at", at))
+                }
+                Ok(answer) => answered_badly(&answer, "look at", at),
+                Err(why) => unanswered(why, "look at", at),
+            }
+        });
+        outcome.await.map(|o| o.value)
     }
 
     /// Copies one object of `from` into this bucket. One call where location and class are

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::client::HttpClient;
 use object_store::memory::InMemory;
-use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -110,23 +110,51 @@ impl Stores {
         if let Some(store) = opened.get(&bucket) {
             return Ok(Arc::clone(store));
         }
-        let store = Arc::new(self.connect(bucket.clone())?);
+        let store = Arc::new(self.connect(bucket.clone()).map_err(|e| e.at(at))?);
         opened.insert(bucket, Arc::clone(&store));
         Ok(store)
     }
 
     fn connect(&self, bucket: Bucket) -> Result<Store> {
+        let retry = RetryConfig {
+            max_retries: 6,
+            retry_timeout: Duration::from_secs(90),
+            ..RetryConfig::default()
+        };
         let client = ClientOptions::new()
             .with_timeout(Duration::from_secs(120))
             .with_connect_timeout(Duration::from_secs(10));
         let backend = match bucket.provider {
+            Provider::Other => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("there is no client for {}", bucket.name),
+                )
+                .during("open")
+                .hint(
+                    "supported are file:, s3: (s3a:, s3n:, s3p:), gs:, az:, abfs(s): and wasb(s):",
+                ));
+            }
             Provider::Local => Backend::Local,
             Provider::Memory => Backend::Memory(Arc::clone(&self.0.memory)),
-            Provider::S3 => Backend::S3(S3Bucket::open(&bucket.name, &self.0.options, client)?),
-            Provider::Gcs => Backend::Gcs(GcsBucket::open(&bucket.name, &self.0.options, client)?),
-            Provider::Azure => {
-                Backend::Azure(AzureContainer::open(&bucket, &self.0.options, client)?)
-            }
+            Provider::S3 => Backend::S3(S3Bucket::open(
+                &bucket.name,
+                &self.0.options,
+                client,
+                retry,
+            )?),
+            Provider::Gcs => Backend::Gcs(GcsBucket::open(
+                &bucket.name,
+                &self.0.options,
+                client,
+                retry,
+            )?),
+            Provider::Azure => Backend::Azure(AzureContainer::open(
+                &bucket,
+                &self.0.options,
+                client,
+                retry,
+            )?),
         };
         let objects: Option<Arc<dyn ObjectStore>> = match &backend {
             Backend::Local => None,
@@ -171,6 +199,33 @@ impl Stores {
             .acquire_many_owned(permits)
             .await
             .ok()
+    }
+
+    /// Looks whether the bucket of `at` exists: a look at an object does not tell. One listing
+    /// request for at most one page. Without the right to list there is no answer, which is fine.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if the bucket does not exist, `Unavailable` if the store does not answer.
+    pub async fn check_bucket(&self, at: &Location) -> Result<()> {
+        use futures::StreamExt;
+        let store = self.open(at)?;
+        match &store.backend {
+            Backend::Local | Backend::Memory(_) => return Ok(()),
+            Backend::Gcs(gcs) => return gcs.check(self.http()?, at).await,
+            Backend::S3(_) | Backend::Azure(_) => {}
+        }
+        let Some(objects) = store.objects() else {
+            return Ok(());
+        };
+        let mut listing = objects.list(Some(&at.object_path()?));
+        match listing.next().await {
+            Some(Err(e)) => match errors::from_client(e, "look at", at) {
+                e if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Unavailable) => Err(e),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
     }
 
     /// Size and tag of one object. One request.

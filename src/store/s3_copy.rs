@@ -53,9 +53,12 @@ impl S3Bucket {
         bucket: &str,
         options: &Options,
         client: object_store::ClientOptions,
+        retry: object_store::RetryConfig,
     ) -> Result<S3Bucket> {
         let fail = |e| errors::from_client(e, "open", format!("s3://{bucket}"));
-        let mut builder = AmazonS3Builder::new().with_client_options(client);
+        let mut builder = AmazonS3Builder::new()
+            .with_client_options(client)
+            .with_retry(retry);
         for (name, value) in options.with_prefix("AWS_") {
             if let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
                 builder = builder.with_config(key, value);
