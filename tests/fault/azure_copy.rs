@@ -47,8 +47,10 @@ pub fn source(context: &Context) -> Result<(String, Arc<Object>), Reply> {
     {
         return Err(fail(412, "SourceConditionNotMet"));
     }
-    // Without the query: it may hold a signature.
-    Ok((format!("/{bucket}/{key}"), blob))
+    // Shown to everybody who may read the copy: without the query, which may hold a signature.
+    let mut shown = url.clone();
+    shown.set_query(None);
+    Ok((shown.to_string(), blob))
 }
 
 /// The condition on the destination, unless it is to be ignored.
@@ -113,7 +115,7 @@ pub async fn copy(context: &Context, bucket: &Arc<Bucket>) -> Result<Reply, Repl
         },
     };
     let (content, tag) = match pending {
-        None => (target.content.clone(), target.tag),
+        None => (Arc::clone(&target.content), target.tag),
         // Visible at once, and empty.
         Some(_) => (Arc::default(), Tag::of(&Content::default())),
     };
@@ -235,7 +237,7 @@ pub fn describe(reply: Reply, blob: &Object) -> Reply {
     let Some(copy) = &blob.copy else { return reply };
     let reply = reply
         .with("x-ms-copy-id", &copy.id)
-        .with("x-ms-copy-source", format!("http://source{}", copy.source));
+        .with("x-ms-copy-source", &copy.source);
     let len = blob.content.len();
     let (status, why) = match *copy.progress() {
         CopyProgress::Pending { .. } => return reply.with("x-ms-copy-status", "pending"),
