@@ -205,7 +205,8 @@ impl AzureContainer {
                 Ok(answer) => answer,
                 Err(why) => return unanswered(why, "copy to", order.destination),
             };
-            self.judge(http, &answer, order, uncertain_before).await
+            self.judge(http, from, &answer, order, uncertain_before)
+                .await
         })
         .await?;
         Ok(Copied {
@@ -217,6 +218,7 @@ impl AzureContainer {
     async fn judge(
         &self,
         http: &HttpClient,
+        from: &AzureContainer,
         answer: &Answer,
         order: &CopyOrder<'_>,
         uncertain_before: bool,
@@ -236,21 +238,74 @@ impl AzureContainer {
                     _ => answered_badly(answer, "copy to", order.destination),
                 }
             }
-            409 | 412 => match order.look_at_destination(&self.store).await {
-                Err(e) => Attempt::Failed(e),
-                Ok(Some(there)) if uncertain_before && order.is_our_copy(&there) => {
-                    Attempt::Done(Copied::new(Method::AzureCopy, there.e_tag))
+            409 | 412 => {
+                // A copy whose answer was lost may be under way.
+                if uncertain_before && let Err(e) = self.wait_for_ours(http, from, order).await {
+                    return Attempt::Failed(e);
                 }
-                Ok(Some(_)) if order.create_only => Attempt::Failed(
-                    Error::new(ErrorKind::AlreadyExists, "an object is already there")
-                        .during("copy to")
-                        .at(order.destination),
-                ),
-                Ok(_) if answer.status == 412 => Attempt::Failed(order.source_changed()),
-                Ok(_) => answered_badly(answer, "copy to", order.destination),
-            },
+                match order
+                    .explain_refusal(&from.store, &self.store, uncertain_before)
+                    .await
+                {
+                    Ok(there) => Attempt::Done(Copied::new(Method::AzureCopy, there.e_tag)),
+                    Err(e) if answer.status == 412 || e.kind() != ErrorKind::Conflict => {
+                        Attempt::Failed(e)
+                    }
+                    Err(_) => answered_badly(answer, "copy to", order.destination),
+                }
+            }
             404 => Attempt::Failed(errors::from_answer(404, &answer.body, "copy", order.source)),
             _ => answered_badly(answer, "copy to", order.destination),
+        }
+    }
+
+    /// One look at the destination and at the copy that made it, or that is making it.
+    async fn look(&self, http: &HttpClient, order: &CopyOrder<'_>) -> Result<Answer> {
+        let outcome = with_retries(async |_, _| {
+            let request = Request::builder()
+                .method(HttpMethod::HEAD)
+                .uri(self.url_of(order.destination.key()))
+                .body(HttpRequestBody::empty())
+                .map_err(|e| Error::invalid(e.to_string()).at(order.destination));
+            let request = match request {
+                Ok(request) => self.signed(request).await,
+                Err(e) => Err(e),
+            };
+            match request {
+                Err(e) => Attempt::Failed(e),
+                Ok(request) => match send(http, request, patience(0)).await {
+                    Ok(answer) if answer.status == 200 => Attempt::Done(answer),
+                    Ok(answer) => answered_badly(&answer, "wait for", order.destination),
+                    Err(why) => unanswered(why, "wait for", order.destination),
+                },
+            }
+        });
+        outcome.await.map(|o| o.value)
+    }
+
+    /// If a copy from our source onto the destination is pending, waits until it ends.
+    async fn wait_for_ours(
+        &self,
+        http: &HttpClient,
+        from: &AzureContainer,
+        order: &CopyOrder<'_>,
+    ) -> Result<()> {
+        let looked = match self.look(http, order).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            looked => looked?,
+        };
+        let source = from.url_of(order.source.key());
+        let is_ours = looked
+            .header("x-ms-copy-source")
+            .is_some_and(|url| url.split('?').next() == Some(&source));
+        match (
+            looked.header("x-ms-copy-status"),
+            looked.header("x-ms-copy-id"),
+        ) {
+            (Some("pending"), Some(id)) if is_ours => {
+                self.wait_for(http, order, id).await.map(|_| ())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -270,27 +325,7 @@ impl AzureContainer {
         loop {
             clock::sleep(pause).await;
             pause = (pause * 2).min(POLL_CEILING);
-            let looked = with_retries(async |_, _| {
-                let request = Request::builder()
-                    .method(HttpMethod::HEAD)
-                    .uri(self.url_of(order.destination.key()))
-                    .body(HttpRequestBody::empty())
-                    .map_err(|e| Error::invalid(e.to_string()).at(order.destination));
-                let request = match request {
-                    Ok(request) => self.signed(request).await,
-                    Err(e) => Err(e),
-                };
-                match request {
-                    Err(e) => Attempt::Failed(e),
-                    Ok(request) => match send(http, request, patience(0)).await {
-                        Ok(answer) if answer.status == 200 => Attempt::Done(answer),
-                        Ok(answer) => answered_badly(&answer, "wait for", order.destination),
-                        Err(why) => unanswered(why, "wait for", order.destination),
-                    },
-                }
-            })
-            .await?
-            .value;
+            let looked = self.look(http, order).await?;
             if looked.header("x-ms-copy-id") != Some(id) {
                 return fail(
                     ErrorKind::Conflict,

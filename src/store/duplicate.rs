@@ -10,7 +10,7 @@ use super::method::{self, Choice, Facts, Method};
 use super::open::{Backend, Stores};
 use super::receipt::Receipt;
 use super::stat::Stat;
-use super::{local, relay};
+use super::{compare, local, relay};
 
 /// What to do about an object that is already at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,20 +61,52 @@ impl CopyOrder<'_> {
         }
     }
 
-    /// After a lost reply: is what lies at the destination the copy that we asked for? The size
-    /// must fit; and where both ETags are plain content hashes (no multipart suffix), so must they.
-    pub(crate) fn is_our_copy(&self, there: &object_store::ObjectMeta) -> bool {
+    /// What it means that a condition failed: after a lost reply perhaps that our copy is there
+    /// already (`Ok`), else that the destination is taken or that the source changed. The answer
+    /// does not say which, so we look.
+    pub(crate) async fn explain_refusal(
+        &self,
+        from: &dyn ObjectStore,
+        to: &dyn ObjectStore,
+        uncertain_before: bool,
+    ) -> Result<object_store::ObjectMeta> {
+        match self.look_at_destination(to).await? {
+            Some(there) if uncertain_before && self.is_our_copy(&there, from, to).await? => {
+                Ok(there)
+            }
+            Some(_) if self.create_only => Err(self.taken()),
+            _ => Err(self.source_changed()),
+        }
+    }
+
+    /// After a lost reply: is what lies at the destination the copy that we asked for? Where both
+    /// ETags are plain content hashes (no multipart suffix) they tell; elsewhere, as an object of
+    /// somebody else may have the same size, both are read.
+    pub(crate) async fn is_our_copy(
+        &self,
+        there: &object_store::ObjectMeta,
+        from: &dyn ObjectStore,
+        to: &dyn ObjectStore,
+    ) -> Result<bool> {
         let comparable = |tag: &str| {
             let tag = tag.trim_matches('"');
             tag.len() == 32 && tag.bytes().all(|b| b.is_ascii_hexdigit())
         };
-        there.size == self.size
-            && match (self.source_etag, there.e_tag.as_deref()) {
-                (Some(a), Some(b)) if comparable(a) && comparable(b) => {
-                    a.trim_matches('"') == b.trim_matches('"')
-                }
-                _ => true,
+        if there.size != self.size {
+            return Ok(false);
+        }
+        match (self.source_etag, there.e_tag.as_deref()) {
+            (Some(a), Some(b)) if comparable(a) && comparable(b) => {
+                Ok(a.trim_matches('"') == b.trim_matches('"'))
             }
+            _ => compare::same_bytes(self, from, to).await,
+        }
+    }
+
+    pub(crate) fn taken(&self) -> Error {
+        Error::new(ErrorKind::AlreadyExists, "an object is already there")
+            .during("copy to")
+            .at(self.destination)
     }
 
     pub(crate) fn source_changed(&self) -> Error {
@@ -183,11 +215,7 @@ impl Stores {
             && !options.destination_is_free
             && self.find(destination).await?.is_some()
         {
-            return Err(
-                Error::new(ErrorKind::AlreadyExists, "an object is already there")
-                    .during("copy to")
-                    .at(destination),
-            );
+            return Err(order.taken());
         }
         let (from, to) = (self.open(source)?, self.open(destination)?);
         let copied = match (choice.method, &from.backend, &to.backend) {

@@ -209,7 +209,7 @@ impl GcsBucket {
                     Err(e) => return Attempt::Failed(e),
                 };
                 match send(http, request, patience(order.size)).await {
-                    Ok(answer) => self.judge(&answer, order, uncertain_before).await,
+                    Ok(answer) => self.judge(from, &answer, order, uncertain_before).await,
                     Err(why) => unanswered(why, "copy to", order.destination),
                 }
             })
@@ -234,6 +234,7 @@ impl GcsBucket {
 
     async fn judge(
         &self,
+        from: &GcsBucket,
         answer: &Answer,
         order: &CopyOrder<'_>,
         uncertain_before: bool,
@@ -252,17 +253,12 @@ impl GcsBucket {
                 }) => Attempt::Done(Step::Continue(token)),
                 _ => answered_badly(answer, "copy to", order.destination),
             },
-            412 => match order.look_at_destination(&self.store).await {
+            412 => match order
+                .explain_refusal(&from.store, &self.store, uncertain_before)
+                .await
+            {
+                Ok(there) => Attempt::Done(Step::Done(there.version)),
                 Err(e) => Attempt::Failed(e),
-                Ok(Some(there)) if uncertain_before && order.is_our_copy(&there) => {
-                    Attempt::Done(Step::Done(there.version))
-                }
-                Ok(Some(_)) if order.create_only => Attempt::Failed(
-                    Error::new(ErrorKind::AlreadyExists, "an object is already there")
-                        .during("copy to")
-                        .at(order.destination),
-                ),
-                Ok(_) => Attempt::Failed(order.source_changed()),
             },
             404 => Attempt::Failed(errors::from_answer(404, &answer.body, "copy", order.source)),
             _ => answered_badly(answer, "copy to", order.destination),

@@ -13,7 +13,7 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthori
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
 use serde::Deserialize;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 use super::duplicate::{Copied, CopyOrder};
 use super::errors;
@@ -188,7 +188,7 @@ impl S3Bucket {
                 Ok(answer) => answer,
                 Err(why) => return unanswered(why, "copy to", order.destination),
             };
-            self.judge(&answer, order, uncertain_before).await
+            self.judge(from, &answer, order, uncertain_before).await
         })
         .await?;
         Ok(Copied {
@@ -199,30 +199,24 @@ impl S3Bucket {
 
     async fn judge(
         &self,
+        from: &S3Bucket,
         answer: &Answer,
         order: &CopyOrder<'_>,
         uncertain_before: bool,
     ) -> Attempt<Copied> {
-        if answer.status == 200 {
-            return match copy_result_tag(&answer.body) {
-                Some(tag) => Attempt::Done(Copied::new(Method::S3Copy, Some(tag))),
-                // The error of a copy that failed after the first line of the answer was sent.
-                None => answered_badly(answer, "copy to", order.destination),
-            };
+        if answer.status == 200
+            && let Some(tag) = copy_result_tag(&answer.body)
+        {
+            return Attempt::Done(Copied::new(Method::S3Copy, Some(tag)));
         }
-        if answer.status == 412 {
-            // Which of the two conditions failed, the answer does not say: look.
-            return match order.look_at_destination(&self.store).await {
+        // Also inside a 200: a copy may fail after the first line of the answer was sent.
+        if answer.status == 412 || errors::says_condition_failed(&answer.body) {
+            return match order
+                .explain_refusal(&from.store, &self.store, uncertain_before)
+                .await
+            {
+                Ok(there) => Attempt::Done(Copied::new(Method::S3Copy, there.e_tag)),
                 Err(e) => Attempt::Failed(e),
-                Ok(Some(there)) if uncertain_before && order.is_our_copy(&there) => {
-                    Attempt::Done(Copied::new(Method::S3Copy, there.e_tag))
-                }
-                Ok(Some(_)) if order.create_only => Attempt::Failed(
-                    Error::new(ErrorKind::AlreadyExists, "an object is already there")
-                        .during("copy to")
-                        .at(order.destination),
-                ),
-                Ok(_) => Attempt::Failed(order.source_changed()),
             };
         }
         if answer.status == 404 {
