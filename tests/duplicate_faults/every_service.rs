@@ -322,10 +322,10 @@ async fn chances_of_everything_end_in_the_right_state_or_an_error() {
             }
         }
         assert!(succeeded >= 98, "{succeeded} on {:?}", bench.service);
-        assert!(
-            bench.server.log().count(Kind::Get) <= 4,
-            "copies are not read"
-        );
+        // Azure's ETags tell nothing of the bytes: there only reading tells whose object it is.
+        if bench.service != Service::Azure {
+            assert_eq!(bench.server.log().count(Kind::Get), 0);
+        }
     })
     .await;
 }
