@@ -139,3 +139,28 @@ async fn a_denied_part_leaves_no_upload_behind() {
     let open = relay.server.open_uploads(Service::Gcs, "two");
     assert!(open.is_empty(), "{open:?}");
 }
+
+#[tokio::test]
+async fn a_lost_reply_to_the_end_of_an_upload_is_a_success_where_it_may_be_repeated() {
+    let relay = Relay::new(21 * MIB).await;
+    relay.server.faults().complete_is_repeatable = true;
+    let lost = Action::LoseReply { after: None };
+    relay
+        .server
+        .add(Rule::on(Kind::CompleteUpload, lost).times(1));
+    relay.duplicate("gs://two/b").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_the_end_of_an_upload_never_leaves_a_part_of_an_object() {
+    for to in TARGETS {
+        let relay = Relay::new(21 * MIB).await;
+        let lost = Action::LoseReply { after: None };
+        relay
+            .server
+            .add(Rule::on(Kind::CompleteUpload, lost).times(1));
+        // The second attempt finds the upload gone: whether that is an error is up to the relay.
+        let _ = relay.duplicate(to).await;
+        assert_eq!(relay.arrived(to), Some(true));
+    }
+}

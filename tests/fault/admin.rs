@@ -48,7 +48,12 @@ seed=N                    seed of the chances below
 fail=KIND:STATUS:CODE[:CHANCE]    requests fail without being executed
 fail-inside=KIND:CODE[:CHANCE]    200 with an error in the body
 lose=KIND[:CHANCE]        executed, then the connection is cut
+cut=KIND:BYTES[:CHANCE]   executed, then the connection is cut after so many bytes of the body
 reset=KIND[:CHANCE]       the connection is cut at once
+flip=BYTE[:CHANCE]        reads show this byte of the object wrong
+delay=KIND:MS[:CHANCE]    requests take this much longer
+trickle=EVERY:TOTAL       S3's copies take TOTAL ms longer and send a space every EVERY ms
+deny=PREFIX               requests for keys that begin so are answered with 403
 clear=BOOL                all rules from here up are taken away";
 
 /// Turns one knob by name.
@@ -61,9 +66,17 @@ pub fn set(faults: &mut Faults, name: &str, value: &str) -> Result<(), String> {
         let found = Kind::ALL.iter().find(|k| k.as_str() == parts[0]);
         found.copied().ok_or_else(bad)
     };
+    let at = |at: usize| {
+        let number = parts.get(at).and_then(|n| n.parse::<u64>().ok());
+        number.ok_or_else(bad)
+    };
     let chance = |at: usize| match parts.get(at) {
         None => Ok(1.0),
-        Some(p) => p.parse::<f64>().map_err(|_| bad()),
+        // Others would be an error later, in the middle of a request.
+        Some(p) => match p.parse::<f64>() {
+            Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
+            _ => Err(bad()),
+        },
     };
     // Codes live as long as the program: they come from its command line.
     let code = |at: usize| match parts.get(at) {
@@ -102,6 +115,32 @@ pub fn set(faults: &mut Faults, name: &str, value: &str) -> Result<(), String> {
         }
         "reset" => {
             faults.add(Rule::on(kind()?, Action::Reset).with_chance(chance(1)?));
+        }
+        "cut" => {
+            let after = Some(at(1)?);
+            let action = Action::LoseReply { after };
+            faults.add(Rule::on(kind()?, action).with_chance(chance(2)?));
+        }
+        "flip" => {
+            let action = Action::Flip { at: at(0)? };
+            faults.add(Rule::on(Kind::Get, action).with_chance(chance(1)?));
+        }
+        "delay" => {
+            let action = Action::Delay(Duration::from_millis(at(1)?));
+            faults.add(Rule::on(kind()?, action).with_chance(chance(2)?));
+        }
+        "trickle" => {
+            let every = Duration::from_millis(at(0)?);
+            let total = Duration::from_millis(at(1)?);
+            let action = Action::Trickle { every, total };
+            faults.add(Rule::on(Kind::Copy, action).and_on(Kind::CopyPart));
+        }
+        "deny" => {
+            let action = Action::Fail {
+                status: 403,
+                code: "AccessDenied",
+            };
+            faults.add(Rule::always(action).for_keys(value));
         }
         "clear" => {
             if truth()? {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::fault::{Action, Answer, FaultServer, Kind, Rule, Service};
+use crate::fault::{Action, Answer, FaultServer, Faults, KNOBS, Kind, Rule, Service, set_knob};
 
 async fn get(server: &FaultServer, path: &str) -> Result<Answer, String> {
     send(server, "GET", path, &[]).await
@@ -223,4 +223,38 @@ async fn knobs_turn_and_counters_show_over_http() {
     assert_eq!(at("/_fault/set?latency-ms=x").await.status, 400);
     at("/_fault/reset").await;
     assert_eq!(at("/_fault/counters").await.text(), "{}");
+}
+
+#[tokio::test]
+async fn every_knob_that_is_named_can_be_turned() {
+    for (name, value) in [
+        ("latency-ms", "1"),
+        ("copy-rate", "1000000"),
+        ("cap", "500"),
+        ("retry-after", "1"),
+        ("ignore-destination", "true"),
+        ("ignore-source", "true"),
+        ("no-part-copy", "true"),
+        ("rewrite-bytes", "1048576"),
+        ("pending-ms", "10"),
+        ("seed", "1"),
+        ("fail", "copy:503:SlowDown:0.1"),
+        ("fail-inside", "copy:InternalError"),
+        ("lose", "complete-upload:0.5"),
+        ("cut", "get:100:0.5"),
+        ("reset", "put:0.5"),
+        ("flip", "7"),
+        ("delay", "head:5"),
+        ("trickle", "10:100"),
+        ("deny", "secret/"),
+        ("clear", "true"),
+    ] {
+        let mut faults = Faults::default();
+        set_knob(&mut faults, name, value).unwrap();
+        assert!(KNOBS.contains(&format!("{name}=")), "{name}");
+        assert!(set_knob(&mut faults, name, "?").is_err() || name == "deny");
+    }
+    let mut faults = Faults::default();
+    assert!(set_knob(&mut faults, "other", "1").is_err());
+    assert!(set_knob(&mut faults, "lose", "copy:2").is_err());
 }
