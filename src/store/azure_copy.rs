@@ -203,7 +203,10 @@ impl AzureContainer {
                 patience(order.size),
                 "copy to",
                 order.destination,
-                |answer| async move { self.judge(wire, &answer, order, uncertain_before).await },
+                |answer| async move {
+                    self.judge(wire, from, &answer, order, uncertain_before)
+                        .await
+                },
             )
             .await
         })
@@ -217,6 +220,7 @@ impl AzureContainer {
     async fn judge(
         &self,
         wire: Wire<'_>,
+        from: &AzureContainer,
         answer: &Answer,
         order: &CopyOrder<'_>,
         uncertain_before: bool,
@@ -236,16 +240,75 @@ impl AzureContainer {
                     _ => answered_badly(answer, "copy to", order.destination),
                 }
             }
-            409 if !String::from_utf8_lossy(&answer.body).contains("BlobAlreadyExists") => {
-                answered_badly(answer, "copy to", order.destination)
-            }
             409 | 412 => {
+                // A copy whose answer was lost may be under way: the service then says 409 for that.
+                if uncertain_before && let Err(e) = self.wait_for_ours(wire, from, order).await {
+                    return Attempt::Failed(e);
+                }
+                let exists = errors::says_blob_exists(&answer.body);
+                if answer.status == 409 && !exists && !uncertain_before {
+                    return answered_badly(answer, "copy to", order.destination);
+                }
                 order
                     .after_refusal(&self.store, Method::AzureCopy, uncertain_before)
                     .await
             }
             404 => Attempt::Failed(errors::from_answer(404, &answer.body, "copy", order.source)),
             _ => answered_badly(answer, "copy to", order.destination),
+        }
+    }
+
+    /// One look at the destination, and at the copy that made it or is making it.
+    async fn look(&self, wire: Wire<'_>, order: &CopyOrder<'_>) -> Result<Answer> {
+        let outcome = with_retries(|_| async move {
+            let request = async {
+                let request = Request::builder()
+                    .method(HttpMethod::HEAD)
+                    .uri(self.url_of(order.destination.key()))
+                    .body(HttpRequestBody::empty())
+                    .map_err(|e| Error::invalid(e.to_string()).at(order.destination))?;
+                self.signed(request).await
+            };
+            wire.attempt(
+                request,
+                patience(0),
+                "wait for",
+                order.destination,
+                |answer| async move {
+                    match answer.status {
+                        200 => Attempt::Done(answer),
+                        _ => answered_badly(&answer, "wait for", order.destination),
+                    }
+                },
+            )
+            .await
+        });
+        outcome.await.map(|o| o.value)
+    }
+
+    /// After a lost reply: if a copy from our source is under way, waits until it ends.
+    async fn wait_for_ours(
+        &self,
+        wire: Wire<'_>,
+        from: &AzureContainer,
+        order: &CopyOrder<'_>,
+    ) -> Result<()> {
+        let looked = match self.look(wire, order).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            looked => looked?,
+        };
+        let source = from.url_of(order.source.key());
+        let is_ours = looked
+            .header("x-ms-copy-source")
+            .is_some_and(|url| url.split('?').next() == Some(&source));
+        match (
+            looked.header("x-ms-copy-status"),
+            looked.header("x-ms-copy-id"),
+        ) {
+            (Some("pending"), Some(id)) if is_ours => {
+                self.wait_for(wire, order, id).await.map(|_| ())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -272,31 +335,7 @@ impl AzureContainer {
                 }
             }
             pause = (pause * 2).min(POLL_CEILING);
-            let looked = with_retries(|_| async move {
-                let request = async {
-                    let request = Request::builder()
-                        .method(HttpMethod::HEAD)
-                        .uri(self.url_of(order.destination.key()))
-                        .body(HttpRequestBody::empty())
-                        .map_err(|e| Error::invalid(e.to_string()).at(order.destination))?;
-                    self.signed(request).await
-                };
-                wire.attempt(
-                    request,
-                    patience(0),
-                    "wait for",
-                    order.destination,
-                    |answer| async move {
-                        match answer.status {
-                            200 => Attempt::Done(answer),
-                            _ => answered_badly(&answer, "wait for", order.destination),
-                        }
-                    },
-                )
-                .await
-            })
-            .await?
-            .value;
+            let looked = self.look(wire, order).await?;
             if looked.header("x-ms-copy-id") != Some(id) {
                 return fail(
                     ErrorKind::Conflict,
