@@ -4,11 +4,9 @@
 mod destination;
 mod execute;
 mod independence;
-mod journal;
 mod plan;
 
 pub use destination::{ForkId, Layout};
 pub use execute::{ExecuteOptions, Executed, execute};
 pub use independence::{Violation, find_violations};
-pub use journal::Journal;
 pub use plan::{FolderMove, ForkPlan, LeftBehind, PLAN_VERSION, Task, plan_fork};

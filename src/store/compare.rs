@@ -1,11 +1,9 @@
 //! Are two objects equal, byte for byte?
 
-use object_store::{ObjectStore, ObjectStoreExt};
-
 use crate::error::Result;
+use crate::progress::Cancel;
 
-use super::duplicate::CopyOrder;
-use super::errors;
+use super::duplicate::{CopyOrder, Preserve};
 use super::location::Location;
 use super::open::Stores;
 use super::relay;
@@ -44,35 +42,11 @@ impl Stores {
             size,
             source_tag: None,
             source_etag: None,
+            storage_class: None,
             create_only: false,
+            preserve: Preserve::NONE,
+            cancel: &Cancel::default(),
         };
         relay::read_range(self, &order, start, end).await
     }
-}
-
-/// Reads source and destination of a copy, both of the source's size, and compares them.
-pub(crate) async fn same_bytes(
-    order: &CopyOrder<'_>,
-    from: &dyn ObjectStore,
-    to: &dyn ObjectStore,
-) -> Result<bool> {
-    let (one, other) = (
-        order.source.object_path()?,
-        order.destination.object_path()?,
-    );
-    let mut start = 0;
-    while start < order.size {
-        let end = (start + STEP_BYTES).min(order.size);
-        let (a, b) = tokio::join!(
-            from.get_range(&one, start..end),
-            to.get_range(&other, start..end)
-        );
-        let a = a.map_err(|e| errors::from_client(e, "read", order.source))?;
-        let b = b.map_err(|e| errors::from_client(e, "read", order.destination))?;
-        if a != b || a.len() as u64 != end - start {
-            return Ok(false);
-        }
-        start = end;
-    }
-    Ok(true)
 }

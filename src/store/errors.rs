@@ -100,6 +100,23 @@ pub(crate) fn from_answer(
     Error::new(kind, message).during(operation).at(at)
 }
 
+/// True if the service asks us to slow down.
+pub(crate) fn is_throttle(status: u16, body: &[u8]) -> bool {
+    if matches!(status, 429 | 503) {
+        return true;
+    }
+    // In a body only where it can be an error: copies answer 200 first and fail later.
+    if status != 200 || body.len() > 4096 {
+        return false;
+    }
+    let text = String::from_utf8_lossy(body);
+    text.contains("<Error")
+        && matches!(
+            service_code(&text).as_deref(),
+            Some("SlowDown" | "ServerBusy")
+        )
+}
+
 /// True if the same request may succeed when it is sent again.
 pub(crate) fn worth_repeating(status: u16, body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
@@ -121,12 +138,6 @@ pub(crate) fn worth_repeating(status: u16, body: &[u8]) -> bool {
                     | "ConditionalRequestConflict"
             )
         )
-}
-
-/// True for the error of a condition that did not hold, whatever the status that it came with.
-pub(crate) fn says_condition_failed(body: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
-    service_code(&text).as_deref() == Some("PreconditionFailed")
 }
 
 /// The error for a bucket that does not exist.

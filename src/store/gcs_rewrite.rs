@@ -6,7 +6,7 @@ use std::fmt;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Method as HttpMethod, Request};
-use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
+use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
 use serde::Deserialize;
 
@@ -14,9 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::duplicate::{Copied, CopyOrder};
 use super::errors;
-use super::http::{
-    Answer, Attempt, answered_badly, encode_part, patience, send, unanswered, with_retries,
-};
+use super::http::{Answer, Attempt, Wire, answered_badly, encode_part, patience, with_retries};
 use super::method::Method;
 use super::options::Options;
 
@@ -162,32 +160,30 @@ impl GcsBucket {
 
     /// Is the bucket there? One listing of at most one object; the right to list is not needed for
     /// anything else, so its absence is no answer.
-    pub(crate) async fn check(&self, http: &HttpClient, at: &super::Location) -> Result<()> {
-        let outcome = with_retries(async |_, _| {
-            let url = format!(
-                "{}/storage/v1/b/{}/o?maxResults=1&fields=kind",
-                self.endpoint,
-                encode_part(&self.bucket)
-            );
-            let request = Request::builder()
-                .method(HttpMethod::GET)
-                .uri(url)
-                .body(HttpRequestBody::empty());
-            let mut request = match request {
-                Ok(request) => request,
-                Err(e) => return Attempt::Failed(Error::invalid(e.to_string()).at(at)),
+    pub(crate) async fn check(&self, wire: Wire<'_>, at: &super::Location) -> Result<()> {
+        let outcome = with_retries(|_| async move {
+            let request = async {
+                let url = format!(
+                    "{}/storage/v1/b/{}/o?maxResults=1&fields=kind",
+                    self.endpoint,
+                    encode_part(&self.bucket)
+                );
+                let mut request = Request::builder()
+                    .method(HttpMethod::GET)
+                    .uri(url)
+                    .body(HttpRequestBody::empty())
+                    .map_err(|e| Error::invalid(e.to_string()).at(at))?;
+                self.authorize(&mut request).await?;
+                Ok(request)
             };
-            if let Err(e) = self.authorize(&mut request).await {
-                return Attempt::Failed(e);
-            }
-            match send(http, request, patience(0)).await {
-                Ok(answer) if matches!(answer.status, 200 | 401 | 403) => Attempt::Done(()),
-                Ok(answer) if answer.status == 404 => {
-                    Attempt::Failed(errors::missing_bucket_error("look at", at))
+            wire.attempt(request, patience(0), "look at", at, |answer| async move {
+                match answer.status {
+                    200 | 401 | 403 => Attempt::Done(()),
+                    404 => Attempt::Failed(errors::missing_bucket_error("look at", at)),
+                    _ => answered_badly(&answer, "look at", at),
                 }
-                Ok(answer) => answered_badly(&answer, "look at", at),
-                Err(why) => unanswered(why, "look at", at),
-            }
+            })
+            .await
         });
         outcome.await.map(|o| o.value)
     }
@@ -196,32 +192,29 @@ impl GcsBucket {
     /// equal; else as many as the service asks for.
     pub(crate) async fn copy(
         &self,
-        http: &HttpClient,
+        wire: Wire<'_>,
         from: &GcsBucket,
         order: &CopyOrder<'_>,
     ) -> Result<Copied> {
         let mut token: Option<String> = None;
         let mut attempts = 0;
         for _ in 0..MAX_CALLS {
-            let step = with_retries(async |_, uncertain_before| {
-                let request = match self.rewrite_request(from, order, token.as_deref()).await {
-                    Ok(request) => request,
-                    Err(e) => return Attempt::Failed(e),
-                };
-                match send(http, request, patience(order.size)).await {
-                    Ok(answer) => self.judge(from, &answer, order, uncertain_before).await,
-                    Err(why) => unanswered(why, "copy to", order.destination),
-                }
+            order.cancel.check()?;
+            let known = token.as_deref();
+            let step = with_retries(|uncertain_before| async move {
+                wire.attempt(
+                    self.rewrite_request(from, order, known),
+                    patience(order.size),
+                    "copy to",
+                    order.destination,
+                    |answer| async move { self.judge(&answer, order, uncertain_before).await },
+                )
+                .await
             })
             .await?;
             attempts += step.attempts;
             match step.value {
-                Step::Done(tag) => {
-                    return Ok(Copied {
-                        attempts,
-                        ..Copied::new(Method::GcsRewrite, tag)
-                    });
-                }
+                Step::Done(copied) => return Ok(Copied { attempts, ..copied }),
                 Step::Continue(next) => token = Some(next),
             }
         }
@@ -234,7 +227,6 @@ impl GcsBucket {
 
     async fn judge(
         &self,
-        from: &GcsBucket,
         answer: &Answer,
         order: &CopyOrder<'_>,
         uncertain_before: bool,
@@ -245,7 +237,10 @@ impl GcsBucket {
                     done: true,
                     resource: Some(object),
                     ..
-                }) => Attempt::Done(Step::Done(object.generation)),
+                }) => Attempt::Done(Step::Done(Copied::new(
+                    Method::GcsRewrite,
+                    object.generation,
+                ))),
                 Ok(RewriteResponse {
                     done: false,
                     rewrite_token: Some(token),
@@ -254,11 +249,12 @@ impl GcsBucket {
                 _ => answered_badly(answer, "copy to", order.destination),
             },
             412 => match order
-                .explain_refusal(&from.store, &self.store, uncertain_before)
+                .after_refusal(&self.store, Method::GcsRewrite, uncertain_before)
                 .await
             {
-                Ok(there) => Attempt::Done(Step::Done(there.version)),
-                Err(e) => Attempt::Failed(e),
+                Attempt::Done(copied) => Attempt::Done(Step::Done(copied)),
+                Attempt::Failed(e) => Attempt::Failed(e),
+                Attempt::Again(again) => Attempt::Again(again),
             },
             404 => Attempt::Failed(errors::from_answer(404, &answer.body, "copy", order.source)),
             _ => answered_badly(answer, "copy to", order.destination),
@@ -267,7 +263,7 @@ impl GcsBucket {
 }
 
 enum Step {
-    Done(Option<String>),
+    Done(Copied),
     Continue(String),
 }
 
