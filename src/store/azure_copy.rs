@@ -200,7 +200,10 @@ impl AzureContainer {
                 patience(order.size),
                 "copy to",
                 order.destination,
-                |answer| async move { self.judge(wire, &answer, order, uncertain_before).await },
+                |answer| async move {
+                    self.judge(wire, from, &answer, order, uncertain_before)
+                        .await
+                },
             )
             .await
         })
@@ -214,10 +217,24 @@ impl AzureContainer {
     async fn judge(
         &self,
         wire: Wire<'_>,
+        from: &AzureContainer,
         answer: &Answer,
         order: &CopyOrder<'_>,
         uncertain_before: bool,
     ) -> Attempt<Copied> {
+        // A copy whose reply was lost may be under way.
+        if uncertain_before && matches!(answer.status, 409 | 412) {
+            match self.wait_for_ours(wire, from, order).await {
+                Ok(None) => {}
+                Ok(Some(tag)) => {
+                    return Attempt::Done(Copied {
+                        to_compare: true,
+                        ..Copied::new(Method::AzureCopy, tag)
+                    });
+                }
+                Err(e) => return Attempt::Failed(e),
+            }
+        }
         match answer.status {
             201 | 202 => {
                 let tag = answer.header("etag").map(str::to_string);
@@ -246,6 +263,61 @@ impl AzureContainer {
         }
     }
 
+    /// One look at the destination and at the copy that made it, or that is making it.
+    async fn look(&self, wire: Wire<'_>, order: &CopyOrder<'_>) -> Result<Answer> {
+        let outcome = with_retries(|_| async move {
+            let request = async {
+                let request = Request::builder()
+                    .method(HttpMethod::HEAD)
+                    .uri(self.url_of(order.destination.key()))
+                    .body(HttpRequestBody::empty())
+                    .map_err(|e| Error::invalid(e.to_string()).at(order.destination))?;
+                self.signed(request).await
+            };
+            wire.attempt(
+                request,
+                patience(0),
+                "wait for",
+                order.destination,
+                |answer| async move {
+                    match answer.status {
+                        200 => Attempt::Done(answer),
+                        _ => answered_badly(&answer, "wait for", order.destination),
+                    }
+                },
+            )
+            .await
+        });
+        outcome.await.map(|o| o.value)
+    }
+
+    /// If a copy of our source onto the destination is pending, waits until it ends and answers
+    /// with the tag of what it made.
+    async fn wait_for_ours(
+        &self,
+        wire: Wire<'_>,
+        from: &AzureContainer,
+        order: &CopyOrder<'_>,
+    ) -> Result<Option<Option<String>>> {
+        let looked = match self.look(wire, order).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            looked => looked?,
+        };
+        let source = from.url_of(order.source.key());
+        let is_ours = looked
+            .header("x-ms-copy-source")
+            .is_some_and(|url| url.split('?').next() == Some(&source));
+        match (
+            looked.header("x-ms-copy-status"),
+            looked.header("x-ms-copy-id"),
+        ) {
+            (Some("pending"), Some(id)) if is_ours => {
+                self.wait_for(wire, order, id).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Looks at the destination until its copy `id` is no longer pending. Asked to stop, it has the
     /// service stop too.
     async fn wait_for(
@@ -269,31 +341,7 @@ impl AzureContainer {
                 }
             }
             pause = (pause * 2).min(POLL_CEILING);
-            let looked = with_retries(|_| async move {
-                let request = async {
-                    let request = Request::builder()
-                        .method(HttpMethod::HEAD)
-                        .uri(self.url_of(order.destination.key()))
-                        .body(HttpRequestBody::empty())
-                        .map_err(|e| Error::invalid(e.to_string()).at(order.destination))?;
-                    self.signed(request).await
-                };
-                wire.attempt(
-                    request,
-                    patience(0),
-                    "wait for",
-                    order.destination,
-                    |answer| async move {
-                        match answer.status {
-                            200 => Attempt::Done(answer),
-                            _ => answered_badly(&answer, "wait for", order.destination),
-                        }
-                    },
-                )
-                .await
-            })
-            .await?
-            .value;
+            let looked = self.look(wire, order).await?;
             if looked.header("x-ms-copy-id") != Some(id) {
                 return fail(
                     ErrorKind::Conflict,

@@ -140,6 +140,12 @@ pub(crate) fn worth_repeating(status: u16, body: &[u8]) -> bool {
         )
 }
 
+/// True for the error of a condition that did not hold, whatever the status that it came with.
+pub(crate) fn says_condition_failed(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
+    service_code(&text).as_deref() == Some("PreconditionFailed")
+}
+
 /// The error for a bucket that does not exist.
 pub(crate) fn missing_bucket_error(operation: &'static str, at: impl Display) -> Error {
     let (kind, message) = missing_bucket();
