@@ -190,14 +190,28 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0.operation, &self.0.location) {
-            ("", None) => {}
-            ("", Some(at)) => write!(f, "{at}: ")?,
-            (op, None) => write!(f, "{op}: ")?,
-            (op, Some(at)) => write!(f, "{op} {at}: ")?,
-        }
-        f.write_str(&self.0.message)
+        let mut text = match (self.0.operation, &self.0.location) {
+            ("", None) => String::new(),
+            ("", Some(at)) => format!("{at}: "),
+            (op, None) => format!("{op}: "),
+            (op, Some(at)) => format!("{op} {at}: "),
+        };
+        text.push_str(&self.0.message);
+        f.write_str(&printable(&text))
     }
+}
+
+/// The text on one line, with control characters spelled out: names come from files that others
+/// wrote, and must not steer a terminal.
+pub(crate) fn printable(text: &str) -> std::borrow::Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let spelled = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(spelled).collect::<String>().into()
 }
 
 impl fmt::Debug for Error {

@@ -57,6 +57,7 @@ pub mod report;
 pub mod restore;
 pub mod snapshot;
 pub mod store;
+pub mod tree;
 pub mod verify;
 
 pub use error::{Error, ErrorKind, Result};

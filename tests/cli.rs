@@ -195,7 +195,15 @@ fn wrong_use_exits_2_and_says_what_is_wrong() {
         (vec!["fork", "only-one"], "DESTINATION"),
         (vec!["show", "s3://"], "bucket is missing"),
         (vec!["show", "memory:/x"], "memory:"),
-        (vec!["duplicate", "/tmp/x", "/tmp/x"], "same object"),
+        (
+            vec!["show", "s3://b/x", "--s3-endpoint", "localhost:9000"],
+            "http://HOST:PORT",
+        ),
+        (vec!["show", "s3://buck et/x"], "no name of a bucket"),
+        (
+            vec!["fork", "/tmp/x", "/tmp/y", "--moved-from", "relative"],
+            "absolute path or a URL",
+        ),
     ] {
         let (code, text) = stderr(&args);
         assert_eq!(code, 2, "{args:?}: {text}");
@@ -469,4 +477,36 @@ async fn a_snapshot_from_hdfs_is_shown_and_forks_from_where_it_was_copied_to() {
     std::fs::remove_dir_all(dir.path().join("copied")).unwrap();
     let (code, _) = run_json(&["verify", fork["snapshot"].as_str().unwrap()]);
     assert_eq!(code, 0);
+}
+
+/// A name in the metadata cannot steer the terminal.
+#[test]
+fn control_characters_are_spelled_out() {
+    let (dir, root) = temp();
+    let file = synthetic::metadata(&[("file:/tmp/\u{1b}[31mred\nerror: forged".into(), 3)]);
+    std::fs::write(dir.path().join("_metadata"), file).unwrap();
+    let target = root.join("fork").unwrap().to_string();
+    for args in [
+        vec!["show", &root.to_string(), "--files"],
+        vec!["fork", &root.to_string(), &target],
+    ] {
+        let output = run(&args);
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            !text.contains('\u{1b}') && !text.contains("\nerror: forged"),
+            "{text}"
+        );
+        assert!(text.contains("red"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_destination_that_is_a_file_is_named() {
+    let (dir, snapshot, _) = laid("1.20.5-rocks-inc-p2").await;
+    std::fs::write(dir.path().join("afile"), b"x").unwrap();
+    let target = dir.path().join("afile").to_str().unwrap().to_string();
+    let (code, text) = stderr(&["fork", &snapshot, &target]);
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("is a file"), "{text}");
 }

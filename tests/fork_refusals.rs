@@ -36,8 +36,14 @@ async fn a_stranger_is_refused(stores: &Stores, root: &Location) {
     let planned = plan(stores, &request, &Silent).await.unwrap().plan;
     let task = planned.tasks.iter().find(|t| t.size > 0).unwrap();
     let size = usize::try_from(task.size).unwrap();
-    // Of another size, and of the same size with other bytes.
-    for stranger in [Bytes::from_static(b"x"), Bytes::from(vec![b'x'; size])] {
+    // Of another size, of the same size with other bytes, and with the very bytes: an earlier fork's,
+    // which may belong to a running job by now.
+    let equal = stores.read(&task.source, u64::MAX).await.unwrap();
+    for stranger in [
+        Bytes::from_static(b"x"),
+        Bytes::from(vec![b'x'; size]),
+        equal,
+    ] {
         stores
             .put(&task.destination, stranger.clone(), false)
             .await
@@ -280,5 +286,135 @@ async fn a_right_that_is_missing_is_named_with_the_object() {
     assert!(
         !shown.contains(wrong) && !shown.contains(&secret),
         "{shown}"
+    );
+}
+
+/// A finished fork whose commit object is gone: a job that claimed it has let the checkpoint go and
+/// goes on using its files.
+#[tokio::test]
+async fn files_of_a_finished_fork_are_not_taken_over() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let snapshot = laid(&stores, &root).await;
+    let target = root.join("fork").unwrap();
+    let request = ForkRequest::new(snapshot.clone(), target.clone());
+    let report = fork(&stores, &request, &Silent, &Cancel::default())
+        .await
+        .unwrap();
+    stores
+        .delete(&report.snapshot.join("_metadata").unwrap())
+        .await
+        .unwrap();
+    let before = manifest(&stores, &target).await;
+    let e = refused(&stores, &snapshot, &target).await;
+    assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+    assert_eq!(manifest(&stores, &target).await, before);
+}
+
+/// Two snapshots of one name to one place: the second is refused before it writes anything, and so is
+/// the same source once it has changed.
+#[tokio::test]
+async fn another_fork_under_way_to_the_same_place_is_refused() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let snapshot = laid(&stores, &root).await;
+    let target = root.join("fork").unwrap();
+    let request = ForkRequest::new(snapshot.clone(), target.clone());
+    let plan = plan(&stores, &request, &Silent).await.unwrap().plan;
+    // As a fork leaves it that was killed after its first object.
+    let note = target
+        .join(&format!(".forkpoint/{}.json", snapshot.name()))
+        .unwrap();
+    let text = format!(
+        r#"{{"version":1,"fork_id":"somebody-else","source":"{}"}}"#,
+        plan.source
+    );
+    stores.put(&note, Bytes::from(text), true).await.unwrap();
+    let e = refused(&stores, &snapshot, &target).await;
+    assert_eq!(e.kind(), ErrorKind::Refused);
+    assert!(e.to_string().contains("another fork to this place"), "{e}");
+    assert_eq!(manifest(&stores, &target).await.len(), 1);
+}
+
+/// Metadata that names the commit object itself as a file of state must not get it published before
+/// everything else.
+#[tokio::test]
+async fn a_commit_object_that_is_named_as_state_is_refused() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let snapshot = root.join("job/chk-7").unwrap();
+    let itself = snapshot.join("_metadata").unwrap();
+    let size = support::synthetic::metadata(&[(itself.to_string(), 0)]).len() as u64;
+    let file = support::synthetic::metadata(&[(itself.to_string(), size)]);
+    stores.put(&itself, Bytes::from(file), true).await.unwrap();
+    let e = refused(&stores, &snapshot, &root.join("fork").unwrap()).await;
+    assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+    assert!(
+        stores
+            .list(&root.join("fork").unwrap())
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn links_do_not_hide_an_overlap() {
+    let (dir, root) = temp();
+    let stores = local_stores();
+    let snapshot = laid(&stores, &root).await;
+    let job = snapshot.parent().unwrap().local_path().unwrap();
+    let link = |to: &std::path::Path, name: &str| {
+        let at = dir.path().join(name);
+        std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(to, &at).unwrap();
+    };
+    link(&job, "link");
+    link(&job.join("shared"), "looks-free/shared");
+    for (from, to) in [
+        (
+            root.join("link").unwrap().join(snapshot.name()).unwrap(),
+            snapshot.parent().unwrap().join("sub").unwrap(),
+        ),
+        (snapshot.clone(), root.join("link/sub").unwrap()),
+        (snapshot.clone(), root.join("looks-free").unwrap()),
+    ] {
+        let before = manifest(&stores, &root.join("original").unwrap()).await;
+        let e = refused(&stores, &from, &to).await;
+        assert_eq!(e.kind(), ErrorKind::Refused, "{to}: {e}");
+        assert_eq!(
+            manifest(&stores, &root.join("original").unwrap()).await,
+            before
+        );
+    }
+}
+
+/// What others wrote into a bucket must not make this machine's files go there.
+#[tokio::test]
+async fn files_of_another_service_are_read_only_when_asked_for() {
+    let (dir, root) = temp();
+    let stores = local_stores();
+    std::fs::write(dir.path().join("secret"), b"abc").unwrap();
+    let secret = root.join("secret").unwrap().to_string();
+    let snapshot = at("memory:/evil/chk-7");
+    let file = support::synthetic::metadata(&[(secret, 3)]);
+    stores
+        .put(
+            &snapshot.join("_metadata").unwrap(),
+            Bytes::from(file),
+            true,
+        )
+        .await
+        .unwrap();
+    let e = refused(&stores, &snapshot, &at("memory:/fork")).await;
+    assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+    assert!(e.to_string().contains("another service"), "{e}");
+    let mut request = ForkRequest::new(snapshot, at("memory:/fork"));
+    request.other_services = true;
+    assert!(
+        fork(&stores, &request, &Silent, &Cancel::default())
+            .await
+            .is_ok()
     );
 }

@@ -12,7 +12,7 @@ const FLOORS: &[(u32, &[&str])] = &[
     (2, &["store"]),
     (3, &["snapshot"]),
     (4, &["restore", "verify"]),
-    (5, &["fork"]),
+    (5, &["fork", "tree"]),
     (6, &["report"]),
     (7, &["cli"]),
 ];

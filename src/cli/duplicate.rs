@@ -1,43 +1,248 @@
 //! `forkpoint duplicate`.
 
-use crate::error::Result;
-use crate::report::{duplicate_json, duplicate_text};
-use crate::store::{DuplicateOptions, Existing, Stores};
+use clap::ValueEnum;
 
-use super::{Output, exit, location};
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Cancel;
+use crate::report::{duplicate_json, duplicate_text, tree_json, tree_text};
+use crate::store::{DuplicateOptions, Durability, Existing, Level, Location, Preserve, Stores};
+use crate::tree::{TreeReport, TreeRequest, duplicate_tree, parse_names};
 
-/// Make a second, independent object with equal bytes: server-side inside one service, by the file
-/// system on local disk, streamed between different stores.
+use super::ui::Ui;
+use super::{Output, exit, interrupt, location};
+
+/// Make a second, independent object with equal bytes, or a whole tree of them: server-side inside
+/// one service, by the file system on local disk, streamed between different stores.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The object to read.
+    /// The object, or with --recursive or --from-list the folder, to read.
     source: String,
-    /// The object to write.
+    /// The object or folder to write.
     destination: String,
-    /// Replace an object that is already there; without this it is left and reported (exit 3).
+    /// All objects below SOURCE.
+    #[arg(long, short)]
+    recursive: bool,
+    /// The objects below SOURCE that FILE names, one a line (`-`: standard input).
+    #[arg(long, value_name = "FILE", conflicts_with = "recursive")]
+    from_list: Option<String>,
+    /// Replace objects that are already there; without this they are left, and one that is not
+    /// equal is reported (exit 3).
     #[arg(long)]
     overwrite: bool,
+    /// What to keep besides the bytes, where the service does not decide it.
+    #[arg(long, value_enum, default_value_t = Kept::All)]
+    preserve: Kept,
+    /// How sure to be of the result. For one object the default is `none`: the answer of the
+    /// service is read to its end all the same.
+    #[arg(long, value_enum)]
+    verify: Option<Sure>,
+    /// Requests under way at once to a store, and objects on local disk. Left out: learned from the
+    /// store's answers, up to 256.
+    #[arg(long, value_name = "N")]
+    concurrency: Option<u16>,
+    /// S3 objects from this size on are copied in parts, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    split_at: u64,
+    /// Size of a part, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    part_size: u64,
+    /// Copy S3 objects in the parts they were written in, so that the ETags are comparable.
+    #[arg(long)]
+    keep_layout: bool,
+    /// On local disk give the same file a second name. The two are then one file, not independent.
+    #[arg(long)]
+    hard_link: bool,
+    /// Do not wait until local files would survive a loss of power.
+    #[arg(long)]
+    no_sync: bool,
 }
 
-pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
-    let options = DuplicateOptions {
-        existing: if args.overwrite {
-            Existing::Overwrite
-        } else {
-            Existing::Refuse
-        },
-        ..DuplicateOptions::default()
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kept {
+    /// Headers, metadata, tags, storage class, encryption.
+    All,
+    /// Headers and metadata.
+    Metadata,
+    /// Only the bytes.
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sure {
+    /// The service's word.
+    None,
+    /// A listing shows the right size.
+    Size,
+    /// Equal hashes; where there are none, equal contents.
+    Checksum,
+    /// Equal contents.
+    Content,
+}
+
+impl Sure {
+    fn level(self) -> Level {
+        match self {
+            Sure::None => Level::None,
+            Sure::Size => Level::Size,
+            Sure::Checksum => Level::Checksum,
+            Sure::Content => Level::Content,
+        }
+    }
+}
+
+impl Args {
+    /// Requests of our own at once, where the user limits them.
+    pub(super) fn ceiling(&self) -> Option<usize> {
+        self.concurrency.map(|n| usize::from(n.max(1)))
+    }
+
+    fn options(&self) -> DuplicateOptions {
+        const MIB: u64 = 1024 * 1024;
+        DuplicateOptions {
+            existing: if self.overwrite {
+                Existing::Overwrite
+            } else {
+                Existing::Refuse
+            },
+            preserve: match self.preserve {
+                Kept::All => Preserve::ALL,
+                Kept::Metadata => Preserve::METADATA,
+                Kept::None => Preserve::NONE,
+            },
+            split_at: self.split_at.saturating_mul(MIB),
+            part_size: self.part_size.saturating_mul(MIB),
+            keep_layout: self.keep_layout,
+            hard_link: self.hard_link,
+            durability: if self.no_sync {
+                Durability::Never
+            } else {
+                Durability::Each
+            },
+            ..DuplicateOptions::default()
+        }
+    }
+}
+
+pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let (source, destination) = (
+        location::parse(&args.source)?,
+        location::parse(&args.destination)?,
+    );
+    let names = match args.from_list.as_deref() {
+        Some(file) => Some(read_names(file)?),
+        None => None,
     };
-    let receipt = stores
-        .duplicate(
-            &location::parse(&args.source)?,
-            &location::parse(&args.destination)?,
-            &options,
-        )
-        .await?;
+    if args.recursive || names.is_some() {
+        let request = TreeRequest {
+            source,
+            destination,
+            names,
+            duplicate: args.options(),
+            objects_at_once: args.ceiling(),
+            verify: args.verify.map_or(Level::Size, Sure::level),
+        };
+        return tree(&request, stores, ui).await;
+    }
+    one(args, source, destination, stores, ui).await
+}
+
+/// One object, large or small: as a tree of one name, so that it is resumed as a tree is.
+async fn one(
+    args: &Args,
+    source: Location,
+    destination: Location,
+    stores: &Stores,
+    ui: &Ui,
+) -> Result<Output> {
+    let journal_root = destination.parent().ok_or_else(|| {
+        Error::invalid("name the object to write, not only its bucket").at(&destination)
+    })?;
+    let stat = stores.stat(&source).await?;
+    let mut options = args.options();
+    options.source = Some(stat.clone());
+    let cancel = Cancel::default();
+    options.cancel = cancel.clone();
+    let choice = stores.method(&source, &destination, stat.size)?;
+    // Only a copy of many requests has anything to remember.
+    let journal =
+        match choice.method == crate::store::Method::S3PartCopy || stat.size >= options.split_at {
+            true => Some(std::sync::Arc::new(
+                crate::tree::journal_of(stores, &journal_root, &source, &destination).await?,
+            )),
+            false => None,
+        };
+    if let Some(journal) = &journal {
+        options.log = std::sync::Arc::clone(journal) as _;
+    }
+    use crate::progress::Progress;
+    ui.begin("duplicating", 1, stat.size);
+    let watch = tokio::spawn(interrupt::stop_on_interrupt(cancel));
+    let result = stores.duplicate(&source, &destination, &options).await;
+    watch.abort();
+    ui.end();
+    let receipt = result.map_err(interrupt::say_how_to_go_on)?;
+    if let Some(journal) = &journal {
+        journal.remove().await?;
+    }
+    let level = args.verify.map_or(Level::None, Sure::level);
+    if level > Level::None {
+        let there = stores.stat(&destination).await?;
+        let equal = there.size == receipt.bytes
+            && (level == Level::Size || stores.prove(&receipt, level).await?.is_some());
+        if !equal {
+            return Err(Error::corrupt("the duplicate is not equal to its source")
+                .during("verify")
+                .at(&destination));
+        }
+    }
     Ok(Output {
         text: duplicate_text(&receipt),
         json: duplicate_json(&receipt),
         code: exit::DONE,
     })
+}
+
+async fn tree(request: &TreeRequest, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let cancel = Cancel::default();
+    let watch = tokio::spawn(interrupt::stop_on_interrupt(cancel.clone()));
+    let result = duplicate_tree(stores, request, ui, &cancel).await;
+    watch.abort();
+    let report = result.map_err(interrupt::say_how_to_go_on)?;
+    Ok(Output {
+        text: tree_text(request, &report),
+        json: tree_json(request, &report),
+        code: code(&report),
+    })
+}
+
+/// Some done and some failed for a reason that may pass: resumable. Else what the first failure
+/// gives.
+fn code(report: &TreeReport) -> u8 {
+    match report.failures.first() {
+        None => exit::DONE,
+        Some(_)
+            if report
+                .failures
+                .iter()
+                .all(|f| f.error.kind().is_transient()) =>
+        {
+            exit::RESUMABLE
+        }
+        Some(first) => exit::code(&first.error),
+    }
+}
+
+fn read_names(file: &str) -> Result<Vec<String>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let read = match file {
+        "-" => std::io::stdin().lock().read_to_end(&mut bytes),
+        file => std::fs::File::open(file).and_then(|mut f| f.read_to_end(&mut bytes)),
+    };
+    read.map_err(|e| {
+        Error::new(ErrorKind::NotFound, e.to_string())
+            .during("read")
+            .at(file)
+    })?;
+    parse_names(&bytes)
 }

@@ -1,6 +1,6 @@
 //! `forkpoint fork`.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fork;
 use crate::progress::Cancel;
 use crate::report::{fork_json, fork_text, plan_json, plan_text};
@@ -8,7 +8,7 @@ use crate::store::Stores;
 
 use super::plan::What;
 use super::ui::Ui;
-use super::{Output, exit};
+use super::{Output, exit, interrupt};
 
 /// Make an independent snapshot from a retained one: duplicate every file it needs, rewrite its
 /// references, commit, and prove that nothing refers to the original any more.
@@ -39,33 +39,13 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         });
     }
     let cancel = Cancel::default();
-    let watch = tokio::spawn(stop_on_interrupt(cancel.clone()));
+    let watch = tokio::spawn(interrupt::stop_on_interrupt(cancel.clone()));
     let result = fork::run(stores, &planned, &request.execute, ui, &cancel).await;
     watch.abort();
-    let report = result.map_err(say_how_to_go_on)?;
+    let report = result.map_err(interrupt::say_how_to_go_on)?;
     Ok(Output {
         text: fork_text(&report),
         json: fork_json(&report),
         code: exit::DONE,
     })
-}
-
-/// The first Ctrl-C lets copies under way finish; the second ends the process.
-async fn stop_on_interrupt(cancel: Cancel) {
-    if tokio::signal::ctrl_c().await.is_ok() {
-        cancel.cancel();
-    }
-    if tokio::signal::ctrl_c().await.is_ok() {
-        std::process::exit(i32::from(exit::RESUMABLE));
-    }
-}
-
-/// What failed half-way for a reason that may pass is not lost.
-fn say_how_to_go_on(e: Error) -> Error {
-    match e.kind().is_transient() {
-        true => e
-            .with_kind(crate::ErrorKind::Cancelled)
-            .hint("run the same command again: it goes on with what is missing"),
-        false => e,
-    }
 }

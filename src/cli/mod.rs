@@ -3,6 +3,7 @@
 mod duplicate;
 pub mod exit;
 mod fork;
+mod interrupt;
 mod location;
 mod plan;
 mod show;
@@ -19,7 +20,7 @@ use crate::store::{Options, Stores};
 
 use ui::Ui;
 
-/// Duplicate, restore, own and safely delete checkpoints on object stores.
+/// Duplicate checkpoints on object stores, independently and proved.
 ///
 /// Locations are paths or URLs: /path, file:, s3: (s3a:, s3n:, s3p:), gs:, az:, abfs(s):, wasb(s):.
 /// Credentials and endpoints come from each provider's usual environment variables (AWS_*, GOOGLE_*,
@@ -112,14 +113,19 @@ async fn run(cli: &Cli) -> Result<Output> {
     if let Some(url) = &cli.global.s3_endpoint {
         options = options.with("AWS_ENDPOINT_URL_S3", url);
     }
-    let stores = Stores::new(options);
+    let stores = match &cli.verb {
+        Verb::Duplicate(args) if args.ceiling().is_some() => {
+            Stores::with_ceiling(options, args.ceiling().unwrap_or(1))
+        }
+        _ => Stores::new(options),
+    };
     let ui = Ui::new(cli.global.quiet);
     match &cli.verb {
         Verb::Show(args) => show::run(args, &stores, &ui).await,
         Verb::Plan(args) => plan::run(args, &stores, &ui).await,
         Verb::Fork(args) => fork::run(args, &stores, &ui).await,
         Verb::Verify(args) => verify::run(args, &stores, &ui).await,
-        Verb::Duplicate(args) => duplicate::run(args, &stores).await,
+        Verb::Duplicate(args) => duplicate::run(args, &stores, &ui).await,
     }
 }
 

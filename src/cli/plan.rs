@@ -31,6 +31,10 @@ pub(super) struct What {
     /// snapshot do not find in its own folder.
     #[arg(long, value_name = "FOLDER")]
     look_in: Vec<String>,
+    /// Read files on other services than the snapshot's own too, such as files of this machine for a
+    /// snapshot in a bucket.
+    #[arg(long)]
+    other_services: bool,
 }
 
 impl What {
@@ -49,6 +53,7 @@ impl What {
             .iter()
             .map(|t| location::parse(t))
             .collect::<Result<_>>()?;
+        request.other_services = self.other_services;
         Ok(request)
     }
 }

@@ -1,12 +1,13 @@
 //! What `forkpoint duplicate` prints.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::store::Receipt;
+use crate::tree::{TreeReport, TreeRequest};
 
-use super::text::human_bytes;
+use super::text::{count, human_bytes};
 
-/// The receipt as a document.
+/// The receipt of one object as a document.
 pub fn duplicate_json(receipt: &Receipt) -> Value {
     json!({
         "version": 1,
@@ -20,13 +21,93 @@ pub fn duplicate_json(receipt: &Receipt) -> Value {
     })
 }
 
-/// The receipt for people.
+/// The receipt of one object for people.
 pub fn duplicate_text(receipt: &Receipt) -> String {
+    let shared = match receipt.method {
+        crate::store::Method::LocalHardLink => {
+            "  the two names share one file: they are not independent\n"
+        }
+        _ => "",
+    };
     format!(
-        "{} duplicated by {}\n  from {}\n  to   {}\n",
+        "{} duplicated by {}\n  from {}\n  to   {}\n{shared}",
         human_bytes(receipt.bytes),
         receipt.method,
         receipt.source,
         receipt.destination
     )
+}
+
+/// The result of a tree as a document.
+pub fn tree_json(request: &TreeRequest, report: &TreeReport) -> Value {
+    let methods: Map<String, Value> = report
+        .methods
+        .iter()
+        .map(|(m, n)| (m.to_string(), json!(n)))
+        .collect();
+    let verified: Map<String, Value> = report
+        .verified
+        .iter()
+        .map(|(l, n)| (l.as_str().to_string(), json!(n)))
+        .collect();
+    let failures: Vec<Value> = report
+        .failures
+        .iter()
+        .map(|f| json!({"destination": f.destination, "kind": f.error.kind(), "error": f.error.to_string()}))
+        .collect();
+    json!({
+        "version": 1,
+        "source": request.source,
+        "destination": request.destination,
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "copied": report.copied,
+        "reused": report.reused,
+        "failed": report.failed,
+        "methods": methods,
+        "verified": verified,
+        "failures": failures,
+    })
+}
+
+/// The result of a tree for people.
+pub fn tree_text(request: &TreeRequest, report: &TreeReport) -> String {
+    let methods: Vec<String> = report
+        .methods
+        .iter()
+        .map(|(m, n)| format!("{n} by {m}"))
+        .collect();
+    let verified: Vec<String> = report
+        .verified
+        .iter()
+        .filter(|(level, n)| **n > 0 && level.as_str() != "none")
+        .map(|(l, n)| format!("{n} by {}", l.as_str()))
+        .collect();
+    let list = |words: Vec<String>| match words.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", words.join(", ")),
+    };
+    let mut text = format!(
+        "duplicated {}\n        to {}\n\n  {}: {} of {} copied{}, {} were already there\n",
+        request.source,
+        request.destination,
+        count(report.objects, "object", "objects"),
+        report.copied,
+        human_bytes(report.bytes),
+        list(methods),
+        report.reused,
+    );
+    if !verified.is_empty() {
+        text.push_str(&format!("  verified: {}\n", verified.join(", ")));
+    }
+    if report.failed > 0 {
+        text.push_str(&format!(
+            "  failed: {}\n",
+            count(report.failed, "object", "objects")
+        ));
+        for failure in &report.failures {
+            text.push_str(&format!("    {}\n", failure.error));
+        }
+    }
+    text
 }

@@ -9,7 +9,7 @@ mod show;
 mod text;
 mod verify;
 
-pub use duplicate::{duplicate_json, duplicate_text};
+pub use duplicate::{duplicate_json, duplicate_text, tree_json, tree_text};
 pub use fork::{fork_json, fork_text};
 pub use plan::{plan_json, plan_text};
 pub use show::{ShowReport, show_json, show_text};

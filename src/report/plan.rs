@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::restore::ForkPlan;
+use crate::restore::{ForkPlan, Task};
+use crate::store::Location;
 
-use super::text::{count, human_bytes, table};
+use super::text::{count, human_bytes, name, table};
 
 /// The plan as a document.
 pub fn plan_json(plan: &ForkPlan) -> Value {
@@ -25,33 +26,21 @@ pub fn plan_json(plan: &ForkPlan) -> Value {
     })
 }
 
-/// The plan for people: every object, and the sums by method with the reason.
+/// The plan for people: every object by the folder it is in, and the sums by method with the reason.
 pub fn plan_text(plan: &ForkPlan) -> String {
-    let mut text = format!("fork  {}\n  to  {}\n", plan.source, plan.snapshot);
-    if !plan.tasks.is_empty() {
-        let mut rows = vec![
-            ["SIZE", "METHOD", "SCOPE", "FROM", "TO"]
-                .map(String::from)
-                .to_vec(),
-        ];
-        for task in &plan.tasks {
-            let from = plan
-                .source
-                .strip(&task.source)
-                .map_or_else(|| task.source.to_string(), |p| format!("./{p}"));
-            let to = plan
-                .destination
-                .strip(&task.destination)
-                .unwrap_or_default();
-            rows.push(vec![
-                human_bytes(task.size),
-                task.method.to_string(),
-                task.scope.as_str().to_string(),
-                from,
-                to.to_string(),
-            ]);
-        }
-        text.push('\n');
+    let mut text = format!(
+        "fork  {}\n  to  {}\n",
+        name(&plan.source),
+        name(&plan.snapshot)
+    );
+    let mut folders: BTreeMap<Option<Location>, Vec<&Task>> = BTreeMap::new();
+    for task in &plan.tasks {
+        folders.entry(task.source.parent()).or_default().push(task);
+    }
+    for (folder, tasks) in folders {
+        let title = folder.map_or_else(String::new, |f| name(&f));
+        text.push_str(&format!("\nfrom {title}\n"));
+        let rows: Vec<Vec<String>> = tasks.iter().map(|task| row(plan, task)).collect();
         text.push_str(&table(&rows, &[0]));
     }
     if !plan.folders.is_empty() {
@@ -61,7 +50,8 @@ pub fn plan_text(plan: &ForkPlan) -> String {
         for folder in &plan.folders {
             text.push_str(&format!(
                 "  {}\n    -> {}\n",
-                folder.source, folder.destination
+                name(&folder.source),
+                name(&folder.destination)
             ));
         }
     }
@@ -84,4 +74,23 @@ pub fn plan_text(plan: &ForkPlan) -> String {
         ));
     }
     text
+}
+
+fn row(plan: &ForkPlan, task: &Task) -> Vec<String> {
+    let to = plan
+        .destination
+        .strip(&task.destination)
+        .unwrap_or_default();
+    // The new name is the old one, or the old one and a suffix: the folder tells where to look.
+    let to = match to.strip_suffix(task.source.name()) {
+        Some(folder) => folder.to_string(),
+        None => to.to_string(),
+    };
+    vec![
+        format!("  {:>10}", human_bytes(task.size)),
+        task.method.to_string(),
+        task.scope.as_str().to_string(),
+        name(task.source.name()),
+        format!("-> {}", name(to)),
+    ]
 }

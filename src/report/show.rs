@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::snapshot::{Object, Scope, Snapshot};
 use crate::store::{Location, Stat};
 
-use super::text::{count, human_bytes, table};
+use super::text::{count, human_bytes, name, table};
 
 /// A snapshot, and what the stores say of its objects.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ pub fn show_text(report: &ShowReport, all_files: bool) -> String {
     let s = &report.snapshot;
     let mut text = format!(
         "{}\n  {} {}, {} metadata version {}\n",
-        s.directory,
+        name(&s.directory),
         s.kind.as_str(),
         s.checkpoint_id,
         s.format,
@@ -95,9 +95,9 @@ pub fn show_text(report: &ShowReport, all_files: bool) -> String {
         .to_vec(),
     ];
     for o in &s.operators {
-        let name = match (&o.name, o.finished) {
-            (Some(name), false) => name.clone(),
-            (Some(name), true) => format!("{name} (finished)"),
+        let label = match (&o.name, o.finished) {
+            (Some(n), false) => name(n),
+            (Some(n), true) => format!("{} (finished)", name(n)),
             (None, true) => "(finished)".into(),
             (None, false) => String::new(),
         };
@@ -108,7 +108,7 @@ pub fn show_text(report: &ShowReport, all_files: bool) -> String {
             o.references.to_string(),
             human_bytes(o.referenced_bytes),
             human_bytes(o.inlined_bytes),
-            name,
+            label,
         ]);
     }
     text.push_str(&table(&rows, &[1, 2, 3, 4, 5]));
@@ -126,7 +126,7 @@ pub fn show_text(report: &ShowReport, all_files: bool) -> String {
             count(missing.len() as u64, "object", "objects")
         ));
         for object in missing {
-            text.push_str(&format!("  {}\n", object.location));
+            text.push_str(&format!("  {}\n", name(&object.location)));
         }
     }
     if all_files {
@@ -140,7 +140,7 @@ pub fn show_text(report: &ShowReport, all_files: bool) -> String {
                 report.size(o).map_or_else(|| "?".into(), human_bytes),
                 o.scope.as_str().into(),
                 o.references.to_string(),
-                o.location.to_string(),
+                name(&o.location),
             ]);
         }
         text.push('\n');
@@ -206,7 +206,7 @@ fn outside(report: &ShowReport, text: &mut String) {
         .into_iter()
         .map(|(folder, (n, bytes))| {
             vec![
-                format!("  {}", folder),
+                format!("  {}", name(folder)),
                 count(n, "object", "objects"),
                 human_bytes(bytes),
             ]
@@ -216,7 +216,7 @@ fn outside(report: &ShowReport, text: &mut String) {
     if !report.snapshot.folders.is_empty() {
         text.push_str("\nfolders that the engine removes as a whole when a job that owns this snapshot lets it go\n");
         for folder in &report.snapshot.folders {
-            text.push_str(&format!("  {}\n", folder.location));
+            text.push_str(&format!("  {}\n", name(&folder.location)));
         }
     }
 }

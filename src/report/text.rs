@@ -1,5 +1,7 @@
 //! Small pieces of text that several reports use.
 
+use crate::error::printable;
+
 /// Bytes for people: `0 B`, `812 B`, `1.5 KiB`, `12.0 GiB`. Powers of 1024, one decimal.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -14,6 +16,11 @@ pub fn human_bytes(bytes: u64) -> String {
         Some(unit) if *unit != "B" => format!("{value:.1} {unit}"),
         _ => format!("{bytes} B"),
     }
+}
+
+/// A name that others chose, on one line, with control characters spelled out.
+pub(crate) fn name(what: impl std::fmt::Display) -> String {
+    printable(&what.to_string()).into_owned()
 }
 
 /// `1 object`, `2 objects`.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::verify::VerifyReport;
 
-use super::text::{count, human_bytes};
+use super::text::{count, human_bytes, name};
 
 /// The findings as a document.
 pub fn verify_json(report: &VerifyReport) -> Value {
@@ -21,7 +21,7 @@ pub fn verify_json(report: &VerifyReport) -> Value {
 pub fn verify_text(report: &VerifyReport) -> String {
     let sum = format!(
         "{}\n  {}, {}",
-        report.snapshot,
+        name(&report.snapshot),
         count(report.objects, "object", "objects"),
         human_bytes(report.bytes)
     );
@@ -35,7 +35,8 @@ pub fn verify_text(report: &VerifyReport) -> String {
     for problem in &report.problems {
         text.push_str(&format!(
             "  {}\n    {}\n",
-            problem.location, problem.problem
+            name(&problem.location),
+            name(&problem.problem)
         ));
     }
     text

@@ -81,6 +81,10 @@ pub async fn execute(
             cancel.check()?;
             Err(e)
         }
+        // Credentials that expire half-way are renewed, and the rest is done then.
+        Some(e) if e.kind() == ErrorKind::Denied && report.copied > 0 => {
+            Err(e.with_kind(ErrorKind::Unavailable))
+        }
         Some(e) => Err(e),
         None => Ok(Executed {
             copied: report.copied,

@@ -101,24 +101,34 @@ pub struct ForkPlan {
 ///
 /// # Errors
 ///
-/// `Corrupt` if `stats` knows nothing of an object; `Refused` if the destination lies in the
-/// source, or if two objects would get one name.
+/// `Corrupt` if `stats` knows nothing of an object; `Refused` if two objects would get one name, or one
+/// the name of the commit object.
 pub fn plan_fork(
     snapshot: &Snapshot,
     layout: &Layout,
+    commit_object: &str,
     metadata_sha256: &str,
     stats: &HashMap<Location, Option<Stat>>,
     mut choose: impl FnMut(&Location, &Location, u64) -> Result<Choice>,
 ) -> Result<ForkPlan> {
-    refuse_overlap(snapshot, layout)?;
     let mut tasks = Vec::with_capacity(snapshot.objects.len());
     let mut taken: HashMap<Location, &Location> = HashMap::with_capacity(snapshot.objects.len());
     let mut bytes = 0u64;
+    let reserved = [
+        layout.snapshot().join(commit_object)?,
+        layout.root().join(".forkpoint")?,
+    ];
     for object in &snapshot.objects {
         let Some(Some(stat)) = stats.get(&object.location) else {
             return Err(Error::corrupt("the object is not there").at(&object.location));
         };
         let destination = layout.place(object)?;
+        if reserved.iter().any(|place| place.contains(&destination)) {
+            return Err(Error::refused(format!(
+                "the metadata names this as a file of state, whose place in the fork would be {destination}"
+            ))
+            .at(&object.location));
+        }
         if let Some(other) = taken.insert(destination.clone(), &object.location) {
             return Err(Error::refused(format!(
                 "two objects would get the name {destination}: this one and {other}"
@@ -165,46 +175,4 @@ pub fn plan_fork(
             .collect(),
         left_behind: Vec::new(),
     })
-}
-
-/// A fork must not lie where it goes when the original goes.
-fn refuse_overlap(snapshot: &Snapshot, layout: &Layout) -> Result<()> {
-    let (source, root, target) = (&snapshot.directory, layout.root(), layout.snapshot());
-    let refuse = |why: String| {
-        Err(Error::refused(why)
-            .during("fork to")
-            .at(root)
-            .hint("choose a destination outside the job's folder, such as a sibling of it"))
-    };
-    if target == source {
-        return refuse("the fork would lie on the snapshot itself".into());
-    }
-    if source.contains(root) {
-        return refuse(format!("the destination lies inside the snapshot {source}"));
-    }
-    if let Some(job) = source
-        .parent()
-        .filter(|job| is_job_folder(job) && job.contains(root))
-    {
-        return refuse(format!(
-            "the destination lies inside the folder of the job that wrote the snapshot, {job}"
-        ));
-    }
-    let holders = snapshot.objects.iter().filter_map(|o| o.location.parent());
-    let folders = snapshot.folders.iter().map(|f| f.location.clone());
-    let mut seen = HashSet::new();
-    for folder in holders.chain(folders) {
-        if !seen.contains(&folder) && !folder.key().is_empty() && folder.contains(root) {
-            return refuse(format!(
-                "the destination lies inside {folder}, which holds files of the snapshot"
-            ));
-        }
-        seen.insert(folder);
-    }
-    Ok(())
-}
-
-/// Flink names a job's folder by the job id, 32 hex digits, and whoever cleans up removes it whole.
-fn is_job_folder(at: &Location) -> bool {
-    at.name().len() == 32 && at.name().bytes().all(|b| b.is_ascii_hexdigit())
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Location, Stores};
+use crate::store::{Location, Stores, is_missing_object};
 
 use super::flink::FlinkFormat;
 use super::format::SnapshotFormat;
@@ -54,7 +54,7 @@ impl CommitObject {
                         format: *format,
                     });
                 }
-                Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => {}
+                Err(e) if is_missing_object(&e) => {}
                 Err(e) => return Err(e),
             }
         }

@@ -23,7 +23,7 @@ use super::errors;
 use super::http::{Answer, Attempt, Wire, answered_badly, encode_key, patience, with_retries};
 use super::location::Bucket;
 use super::method::Method;
-use super::options::Options;
+use super::options::{Options, check_endpoint, check_name};
 
 const POLL_FIRST: Duration = Duration::from_millis(100);
 const POLL_CEILING: Duration = Duration::from_secs(5);
@@ -98,6 +98,9 @@ impl AzureContainer {
             }
             None => format!("https://{account}.blob.core.windows.net"),
         };
+        check_name(&bucket.name, &at)?;
+        check_name(&account, &at)?;
+        check_endpoint(&endpoint)?;
         if endpoint.starts_with("http://") {
             builder = builder.with_allow_http(true);
         }

@@ -205,8 +205,10 @@ impl Stores {
                             }
                         }
                     }
-                    if unwritten.len() >= JOURNAL_BATCH && let Some(journal) = journal {
-                        journal.add(std::mem::take(&mut unwritten)).await?;
+                    if unwritten.len() >= JOURNAL_BATCH {
+                        // What is under way is let finish all the same.
+                        let kept = keep(journal, &mut unwritten).await;
+                        stopped = stopped.or(kept.err());
                     }
                 }
                 next = items.next(), if waiting => match next {
@@ -215,16 +217,12 @@ impl Stores {
                     Some(Err(e)) => stopped = Some(e),
                 },
                 _ = tick.tick(), if !unwritten.is_empty() => {
-                    if let Some(journal) = journal {
-                        journal.add(std::mem::take(&mut unwritten)).await?;
-                    }
+                    let kept = keep(journal, &mut unwritten).await;
+                    stopped = stopped.or(kept.err());
                 }
             }
         }
-        let kept = match journal {
-            Some(journal) => journal.add(unwritten).await,
-            None => Ok(()),
-        };
+        let kept = keep(journal, &mut unwritten).await;
         match (stopped, report.first_error.is_some()) {
             (Some(e), false) => {
                 if let Err(lost) = kept {
@@ -273,7 +271,12 @@ impl Stores {
             Ok(receipt) => Ok(ItemOutcome::Copied(receipt)),
             // An earlier run, or another one at the same time, may have been there.
             Err(e) if create_only && e.kind() == ErrorKind::AlreadyExists => {
-                let there = self.stat(&item.destination).await?;
+                let there = match self.stat(&item.destination).await {
+                    Ok(there) => there,
+                    // Nothing is there: what stands in the way is something else, such as a file
+                    // where a folder should be.
+                    Err(_) => return Err(e),
+                };
                 match self.is_duplicate(item, &there, None).await? {
                     true => Ok(ItemOutcome::Reused),
                     false => Err(taken(&item.destination)),
@@ -309,6 +312,14 @@ impl Stores {
         }
         self.same_content(&item.source, &item.destination, item.stat.size)
             .await
+    }
+}
+
+/// Writes receipts to the journal, if there is one.
+async fn keep(journal: Option<&Arc<Journal>>, receipts: &mut Vec<Receipt>) -> Result<()> {
+    match journal {
+        Some(journal) => journal.add(std::mem::take(receipts)).await,
+        None => Ok(()),
     }
 }
 

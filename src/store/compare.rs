@@ -45,6 +45,7 @@ impl Stores {
             storage_class: None,
             create_only: false,
             preserve: Preserve::NONE,
+            sync: false,
             cancel: &Cancel::default(),
         };
         relay::read_range(self, &order, start, end).await

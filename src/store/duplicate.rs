@@ -73,6 +73,16 @@ impl Default for Preserve {
     }
 }
 
+/// When what was written to local disk is made to survive a loss of power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Each file before it gets its name.
+    #[default]
+    Each,
+    /// When the system likes to.
+    Never,
+}
+
 /// How [`Stores::duplicate`] shall do it.
 #[derive(Clone)]
 pub struct DuplicateOptions {
@@ -95,6 +105,8 @@ pub struct DuplicateOptions {
     /// On local disk give the same file a second name instead of copying it. Then the two are not
     /// independent: who writes into one writes into the other.
     pub hard_link: bool,
+    /// When local files are made durable. Object stores always are.
+    pub durability: Durability,
     /// Remembers copies under way, for a run that follows a crash.
     pub log: Arc<dyn UnfinishedLog>,
     /// Asks to stop between the parts of an object.
@@ -117,6 +129,7 @@ impl Default for DuplicateOptions {
             part_size: PART_SIZE_BYTES,
             keep_layout: false,
             hard_link: false,
+            durability: Durability::Each,
             log: Arc::new(NoLog),
             cancel: Cancel::default(),
         }
@@ -144,6 +157,8 @@ pub(crate) struct CopyOrder<'a> {
     pub(crate) storage_class: Option<&'a str>,
     pub(crate) create_only: bool,
     pub(crate) preserve: Preserve,
+    /// Make each local file durable before it gets its name.
+    pub(crate) sync: bool,
     pub(crate) cancel: &'a Cancel,
 }
 
@@ -209,7 +224,7 @@ impl CopyOrder<'_> {
 }
 
 /// Whether two ETags are equal, if both are plain MD5 hashes of the content (no multipart suffix).
-fn plain_hashes(one: Option<&str>, other: Option<&str>) -> Option<bool> {
+pub(crate) fn plain_hashes(one: Option<&str>, other: Option<&str>) -> Option<bool> {
     let plain = |tag: Option<&str>| {
         let tag = tag?.trim_matches('"').to_ascii_lowercase();
         (tag.len() == 32 && tag.bytes().all(|b| b.is_ascii_hexdigit())).then_some(tag)
@@ -296,6 +311,7 @@ impl Stores {
                 .filter(|_| options.preserve.storage_class),
             create_only: options.existing == Existing::Refuse,
             preserve: options.preserve,
+            sync: options.durability == Durability::Each,
             cancel: &options.cancel,
         };
         if order.create_only && choice.method.is_s3() && !options.destination_is_free {
@@ -376,10 +392,10 @@ impl Stores {
             (Method::LocalCopy | Method::LocalHardLink, Backend::Local, Backend::Local) => {
                 let (from, to) = (order.source.clone(), order.destination.clone());
                 let (tag, create_only) = (order.source_tag.map(str::to_string), order.create_only);
-                let link = method == Method::LocalHardLink;
+                let (link, sync) = (method == Method::LocalHardLink, order.sync);
                 super::blocking(move || match link {
                     true => local::link(&from, &to, create_only),
-                    false => local::copy(&from, tag.as_deref(), &to, create_only),
+                    false => local::copy(&from, tag.as_deref(), &to, create_only, sync),
                 })
                 .await
             }

@@ -45,9 +45,7 @@ pub(crate) fn from_client(
         .at(at)
         .caused_by(e);
     match kind {
-        ErrorKind::Denied => {
-            error.hint("check the credentials and what they may do in this bucket")
-        }
+        ErrorKind::Denied => error.hint(CREDENTIALS_HINT),
         _ => error,
     }
 }
@@ -71,7 +69,15 @@ pub(crate) fn from_answer(
         (404, _) | (_, "NoSuchKey" | "BlobNotFound") => {
             (ErrorKind::NotFound, format!("no such object ({said})"))
         }
-        (401 | 403, _) | (_, "AccessDenied") => denied(&said),
+        (401 | 403, _)
+        | (
+            _,
+            "AccessDenied"
+            | "ExpiredToken"
+            | "TokenRefreshRequired"
+            | "InvalidToken"
+            | "InvalidAccessKeyId",
+        ) => denied_as(code),
         (412, _) | (_, "PreconditionFailed") => (
             ErrorKind::Conflict,
             format!("the object is not the one that was looked at before ({said})"),
@@ -97,8 +103,15 @@ pub(crate) fn from_answer(
             format!("the service answered {said}"),
         ),
     };
-    Error::new(kind, message).during(operation).at(at)
+    let error = Error::new(kind, message).during(operation).at(at);
+    match kind {
+        ErrorKind::Denied => error.hint(CREDENTIALS_HINT),
+        _ => error,
+    }
 }
+
+const CREDENTIALS_HINT: &str =
+    "check the credentials, whether they have expired, and what they may do in this bucket";
 
 /// True if the service asks us to slow down.
 pub(crate) fn is_throttle(status: u16, body: &[u8]) -> bool {
@@ -146,27 +159,62 @@ pub(crate) fn says_condition_failed(body: &[u8]) -> bool {
     service_code(&text).as_deref() == Some("PreconditionFailed")
 }
 
+/// The message of the error for a bucket that does not exist.
+const MISSING_BUCKET: &str = "the bucket does not exist";
+
 /// The error for a bucket that does not exist.
 pub(crate) fn missing_bucket_error(operation: &'static str, at: impl Display) -> Error {
     let (kind, message) = missing_bucket();
     Error::new(kind, message).during(operation).at(at)
 }
 
-fn missing_bucket() -> (ErrorKind, String) {
-    (ErrorKind::NotFound, "the bucket does not exist".to_string())
+/// True for the error of an object that does not exist in a bucket that may.
+pub(crate) fn is_missing_object(e: &Error) -> bool {
+    e.kind() == ErrorKind::NotFound && e.message() != MISSING_BUCKET
 }
 
+fn missing_bucket() -> (ErrorKind, String) {
+    (ErrorKind::NotFound, MISSING_BUCKET.to_string())
+}
+
+/// The service says it in its code or message; a key of that name, which stands in the request's
+/// URL or in the answer's resource, says nothing.
 fn names_missing_bucket(text: &str) -> bool {
+    let code = service_code(text);
+    if matches!(
+        code.as_deref(),
+        Some("NoSuchBucket" | "ContainerNotFound" | "BucketNotFound")
+    ) {
+        return true;
+    }
+    let message = between(text, "<Message>", "</Message>")
+        .or_else(|| between(text, "\"message\":\"", "\""))
+        .or_else(|| between(text, "\"message\": \"", "\""))
+        .unwrap_or_default();
     [
-        "NoSuchBucket",
-        "ContainerNotFound",
         "bucket does not exist",
-        "BucketNotFound",
         "bucket not found",
         "no bucket named",
     ]
     .iter()
-    .any(|mark| text.contains(mark))
+    .any(|mark| message.contains(mark))
+}
+
+/// The text between two marks, if it is there and short.
+fn between(text: &str, open: &str, close: &str) -> Option<String> {
+    let start = text.find(open)? + open.len();
+    let len = text.get(start..)?.find(close)?;
+    let found = text.get(start..start + len)?.trim();
+    (!found.is_empty() && found.len() < 200).then(|| found.to_string())
+}
+
+fn denied_as(code: &str) -> (ErrorKind, String) {
+    let code = if code.is_empty() {
+        String::new()
+    } else {
+        format!(" ({code})")
+    };
+    (ErrorKind::Denied, format!("access denied{code}"))
 }
 
 fn denied(text: &str) -> (ErrorKind, String) {
@@ -178,14 +226,9 @@ fn denied(text: &str) -> (ErrorKind, String) {
 
 /// The `<Code>` of an XML error, or the `reason` of a JSON one.
 fn service_code(text: &str) -> Option<String> {
-    let between = |open: &str, close: &str| {
-        let start = text.find(open)? + open.len();
-        let len = text[start..].find(close)?;
-        let code = text[start..start + len].trim();
-        (!code.is_empty() && code.len() < 80).then(|| code.to_string())
-    };
-    between("<Code>", "</Code>")
-        .or_else(|| between("\"reason\": \"", "\"").or_else(|| between("\"reason\":\"", "\"")))
+    between(text, "<Code>", "</Code>")
+        .or_else(|| between(text, "\"reason\": \"", "\""))
+        .or_else(|| between(text, "\"reason\":\"", "\""))
 }
 
 fn chain_text(e: &object_store::Error) -> String {

@@ -16,7 +16,7 @@ use super::duplicate::{Copied, CopyOrder};
 use super::errors;
 use super::http::{Answer, Attempt, Wire, answered_badly, encode_part, patience, with_retries};
 use super::method::Method;
-use super::options::Options;
+use super::options::{Options, check_endpoint, check_name};
 
 const DEFAULT_ENDPOINT: &str = "https://storage.googleapis.com";
 /// A rewrite that neither ends nor moves on is stopped after this many calls. At Google's
@@ -87,6 +87,8 @@ impl GcsBucket {
             })
             .unwrap_or_else(|| DEFAULT_ENDPOINT.to_string());
         let endpoint = endpoint.trim_end_matches('/').to_string();
+        check_name(bucket, &format!("gs://{bucket}"))?;
+        check_endpoint(&endpoint)?;
         if endpoint.starts_with("http://") {
             builder = builder.with_config(
                 GoogleConfigKey::Client(object_store::ClientConfigKey::AllowHttp),

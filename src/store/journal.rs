@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
+use super::Stat;
+use super::errors;
 use super::location::Location;
-use super::open::Stores;
+use super::open::{Backend, Stores};
 use super::receipt::Receipt;
 use super::unfinished::{Unfinished, UnfinishedLog};
-use super::{Stat, remove_empty_folders};
 
 /// Largest journal object that is read, in bytes.
 const LIMIT_BYTES: u64 = 64 * 1024 * 1024;
@@ -81,7 +82,12 @@ impl Journal {
         };
         let mut objects = journal.list().await?;
         objects.sort_by(|(a, _), (b, _)| a.cmp(b));
-        for (at, _) in objects {
+        for (at, stat) in objects {
+            // What nobody of us wrote proves nothing.
+            if !at.name().ends_with(".jsonl") || stat.size > LIMIT_BYTES {
+                tracing::warn!(%at, "a stranger in the journal is passed over");
+                continue;
+            }
             let bytes = match stores.read(&at, LIMIT_BYTES).await {
                 // Another run has finished meanwhile.
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
@@ -122,9 +128,7 @@ impl Journal {
 
     async fn list(&self) -> Result<Vec<(Location, Stat)>> {
         match self.stores.list(&self.folder).await {
-            Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => {
-                Ok(Vec::new())
-            }
+            Err(e) if errors::is_missing_object(&e) => Ok(Vec::new()),
             other => other,
         }
     }
@@ -175,8 +179,36 @@ impl Journal {
         for (at, _) in self.list().await? {
             self.stores.delete(&at).await?;
         }
-        if self.folder.local_path().is_some() {
-            remove_empty_folders(&self.folder, &self.root);
+        self.stores
+            .remove_empty_folders(&self.folder.join("x")?, &self.root)
+            .await;
+        Ok(())
+    }
+}
+
+impl Stores {
+    /// Ends all copies that a journal still knows as under way: what a killed run began and no later
+    /// one went on with. Two requests for each.
+    ///
+    /// # Errors
+    ///
+    /// If one of them could not be ended; the journal still knows it.
+    pub async fn undo_unfinished(&self, journal: &Journal) -> Result<()> {
+        for unfinished in journal.unfinished() {
+            let at = &unfinished.destination;
+            let store = self.open(at)?;
+            if let Backend::S3(s3) = &store.backend {
+                let wire = self.wire(&store)?;
+                let ids = match unfinished.token {
+                    Some(id) => vec![id],
+                    // Noted and perhaps begun, but its id was never heard of.
+                    None => s3.open_uploads(wire, at).await?,
+                };
+                for id in ids {
+                    s3.abort_upload(wire, at, &id).await?;
+                }
+            }
+            journal.closed(at).await?;
         }
         Ok(())
     }

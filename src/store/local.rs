@@ -162,6 +162,25 @@ pub(crate) fn remove_empty_folders(folder: &Location, stop: &Location) {
     }
 }
 
+/// The place with symbolic links followed, as far as it exists.
+pub(crate) fn real(at: &Location) -> Location {
+    let path = path_of(at);
+    let mut tail = PathBuf::new();
+    for ancestor in path.ancestors() {
+        if let Ok(real) = fs::canonicalize(ancestor) {
+            let whole = real.join(&tail);
+            return match whole.to_str() {
+                Some(text) => at.with_key(text.trim_matches('/')),
+                None => at.clone(),
+            };
+        }
+        if let Some(name) = ancestor.file_name() {
+            tail = Path::new(name).join(&tail);
+        }
+    }
+    at.clone()
+}
+
 /// A file being written that nobody sees yet.
 pub(crate) struct Staged {
     file: File,
@@ -203,15 +222,17 @@ impl Staged {
         &mut self.file
     }
 
-    /// Makes the file durable and gives it its name. Refuses an existing one if `create_only`.
-    pub(crate) fn publish(mut self, at: &Location, create_only: bool) -> Result<Stat> {
+    /// Gives the file its name, after making it durable if `sync`. Refuses an existing one if
+    /// `create_only`.
+    pub(crate) fn publish(mut self, at: &Location, create_only: bool, sync: bool) -> Result<Stat> {
         let fail = |e: io::Error| from_io(e, "write", at);
-        self.file.sync_all().map_err(fail)?;
+        if sync {
+            self.file.sync_all().map_err(fail)?;
+        }
         let stat = self.file.metadata().map_err(fail)?;
         match (self.named.clone(), create_only) {
             (Some(temporary), true) => {
-                fs::hard_link(&temporary, &self.destination).map_err(fail)?;
-                fs::remove_file(&temporary).map_err(fail)?;
+                rename_onto_nothing(&temporary, &self.destination).map_err(fail)?;
             }
             (Some(temporary), false) => fs::rename(&temporary, &self.destination).map_err(fail)?,
             (None, true) => link_unnamed(&self.file, &self.destination).map_err(fail)?,
@@ -224,7 +245,7 @@ impl Staged {
             }
         }
         self.named = None;
-        if let Some(folder) = self.destination.parent() {
+        if sync && let Some(folder) = self.destination.parent() {
             // Without this the name may be lost with the power although the bytes are not.
             File::open(folder)
                 .and_then(|f| f.sync_all())
@@ -254,23 +275,46 @@ fn temporary_name(destination: &Path) -> PathBuf {
     destination.with_file_name(format!(".forkpoint-{short}.tmp"))
 }
 
-/// Opens the named temporary file, locked: a second writer of the same file finds it busy.
+/// Makes the named temporary file, new and locked: a second writer of the same file finds it busy.
+/// One that a killed process left is unlinked, never written into: it may by then be a second name
+/// of a published file.
 fn named(destination: &Path) -> io::Result<(File, PathBuf)> {
     let temporary = temporary_name(destination);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&temporary)?;
-    file.try_lock().map_err(|_| {
+    let busy = || {
         io::Error::new(
             io::ErrorKind::ResourceBusy,
             "another process is writing this file",
         )
-    })?;
-    file.set_len(0)?;
+    };
+    if let Ok(left) = File::open(&temporary) {
+        left.try_lock().map_err(|_| busy())?;
+        fs::remove_file(&temporary)?;
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&temporary)?;
+    file.try_lock().map_err(|_| busy())?;
     Ok((file, temporary))
+}
+
+/// Gives `temporary` the name `destination`, unless something is there.
+fn rename_onto_nothing(temporary: &Path, destination: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, RenameFlags};
+        match rustix::fs::renameat_with(CWD, temporary, CWD, destination, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(()),
+            // Not offered by every file system.
+            Err(
+                rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP,
+            ) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    fs::hard_link(temporary, destination)?;
+    fs::remove_file(temporary)
 }
 
 #[cfg(target_os = "linux")]
@@ -309,7 +353,7 @@ pub(crate) fn put(at: &Location, bytes: &[u8], create_only: bool) -> Result<Stat
         .file()
         .write_all(bytes)
         .map_err(|e| from_io(e, "write", at))?;
-    staged.publish(at, create_only)
+    staged.publish(at, create_only, true)
 }
 
 /// Makes an independent copy of a file.
@@ -318,6 +362,7 @@ pub(crate) fn copy(
     source_tag: Option<&str>,
     to: &Location,
     create_only: bool,
+    sync: bool,
 ) -> Result<Copied> {
     let mut source = File::open(path_of(from)).map_err(|e| from_io(e, "read", from))?;
     let before = source.metadata().map_err(|e| from_io(e, "read", from))?;
@@ -354,7 +399,7 @@ pub(crate) fn copy(
     if tag_of(&after) != tag_of(&before) {
         return Err(changed());
     }
-    let stat = staged.publish(to, create_only)?;
+    let stat = staged.publish(to, create_only, sync)?;
     Ok(Copied::new(method, stat.tag))
 }
 
@@ -437,7 +482,7 @@ mod tests {
         let (a, b) = (root.join("a").unwrap(), root.join("sub/b#1").unwrap());
         put(&a, b"first", true).unwrap();
         for _ in 0..3 {
-            copy(&a, None, &b, false).unwrap();
+            copy(&a, None, &b, false, true).unwrap();
         }
         let mut file = OpenOptions::new()
             .write(true)
@@ -455,7 +500,7 @@ mod tests {
         put(&a, b"new", true).unwrap();
         put(&b, b"old", true).unwrap();
         assert_eq!(
-            copy(&a, None, &b, true).unwrap_err().kind(),
+            copy(&a, None, &b, true, true).unwrap_err().kind(),
             ErrorKind::AlreadyExists
         );
         assert_eq!(
@@ -465,6 +510,25 @@ mod tests {
         assert_eq!(read(&b, 10).unwrap(), "old");
     }
 
+    /// The way of file systems that have no unnamed files.
+    #[test]
+    fn a_temporary_file_that_was_left_is_never_written_into() {
+        let (dir, root) = folder();
+        let at = root.join("published").unwrap();
+        put(&at, b"whole", true).unwrap();
+        // As after a kill between the two names.
+        let temporary = temporary_name(&path_of(&at));
+        fs::hard_link(path_of(&at), &temporary).unwrap();
+        let (mut file, named) = named(&path_of(&at)).unwrap();
+        file.write_all(b"x").unwrap();
+        assert_eq!(fs::read(path_of(&at)).unwrap(), b"whole");
+        // While it is being written nobody else can.
+        assert!(super::named(&path_of(&at)).is_err());
+        assert!(rename_onto_nothing(&named, &path_of(&at)).is_err());
+        rename_onto_nothing(&named, &dir.path().join("other")).unwrap();
+        assert_eq!(list(&root).unwrap().len(), 2);
+    }
+
     #[test]
     fn a_source_that_is_not_the_one_looked_at_is_refused() {
         let (_dir, root) = folder();
@@ -472,7 +536,7 @@ mod tests {
         put(&a, b"one", true).unwrap();
         let tag = stat(&a).unwrap().tag;
         put(&a, b"three", false).unwrap();
-        let e = copy(&a, tag.as_deref(), &b, true).unwrap_err();
+        let e = copy(&a, tag.as_deref(), &b, true, true).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Conflict);
         assert!(stat(&b).is_err());
     }

@@ -18,6 +18,7 @@ mod errors;
 mod gcs_rewrite;
 mod http;
 mod journal;
+mod ladder;
 mod listing;
 mod local;
 mod location;
@@ -37,8 +38,11 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 
 pub use batch::{BatchOptions, BatchReport, Item, ItemOutcome};
-pub use duplicate::{DuplicateOptions, Existing, PART_SIZE_BYTES, Preserve, SPLIT_AT_BYTES};
+pub use duplicate::{
+    DuplicateOptions, Durability, Existing, PART_SIZE_BYTES, Preserve, SPLIT_AT_BYTES,
+};
 pub use journal::Journal;
+pub use ladder::{Checked, Expected, Level};
 pub use location::{Bucket, Location, Provider};
 pub use method::{Choice, Facts, Method, S3_COPY_LIMIT_BYTES, choose};
 pub use open::{RELAY_BUDGET_BYTES, Store, Stores};
@@ -47,7 +51,7 @@ pub use receipt::Receipt;
 pub use stat::Stat;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
 
-pub(crate) use local::remove_empty_folders;
+pub(crate) use errors::is_missing_object;
 pub(crate) use location::{normalize, split_text};
 
 /// Opens the store that a location lies in, with settings from the environment. No request.

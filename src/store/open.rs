@@ -304,9 +304,7 @@ impl Stores {
     pub async fn find(&self, at: &Location) -> Result<Option<Stat>> {
         match self.stat(at).await {
             Ok(stat) => Ok(Some(stat)),
-            Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => {
-                Ok(None)
-            }
+            Err(e) if errors::is_missing_object(&e) => Ok(None),
             Err(e) => Err(e),
         }
     }
@@ -361,6 +359,32 @@ impl Stores {
         }
     }
 
+    /// Where a place really is: for local disk with symbolic links followed as far as the path exists,
+    /// else its canonical form. Some system calls, no request.
+    ///
+    /// # Errors
+    ///
+    /// None but those of a broken runtime.
+    pub async fn real(&self, at: &Location) -> Result<Location> {
+        if at.provider() != Provider::Local {
+            return Ok(self.canonical(at));
+        }
+        let at = at.clone();
+        super::blocking(move || Ok(local::real(&at))).await
+    }
+
+    /// Removes the folders of a local object that are empty, up to and without `root`.
+    pub(crate) async fn remove_empty_folders(&self, at: &Location, root: &Location) {
+        if let (Provider::Local, Some(folder)) = (at.provider(), at.parent()) {
+            let root = root.clone();
+            let _ = super::blocking(move || {
+                local::remove_empty_folders(&folder, &root);
+                Ok(())
+            })
+            .await;
+        }
+    }
+
     /// Removes one object; one that is not there is fine. One request.
     ///
     /// # Errors
@@ -379,7 +403,7 @@ impl Stores {
                 .map_err(|e| errors::from_client(e, "delete", at)),
         };
         match result {
-            Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => Ok(()),
+            Err(e) if errors::is_missing_object(&e) => Ok(()),
             other => other,
         }
     }

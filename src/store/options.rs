@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::error::{Error, Result};
+
 /// Settings by the names that the providers' own tools use: `AWS_*`, `GOOGLE_*`, `AZURE_*`,
 /// `STORAGE_EMULATOR_HOST`.
 ///
@@ -65,5 +67,31 @@ impl Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.values.keys()).finish()
+    }
+}
+
+/// Refuses an endpoint that is no URL of a web server: a client would panic on it.
+pub(crate) fn check_endpoint(endpoint: &str) -> Result<()> {
+    let well_formed = url::Url::parse(endpoint).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && !endpoint.contains(char::is_whitespace)
+    });
+    match well_formed {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("`{endpoint}` is no endpoint"))
+            .during("open")
+            .hint("write it as http://HOST:PORT or https://HOST")),
+    }
+}
+
+/// Refuses a name that no bucket or container can have: a client would panic on some.
+pub(crate) fn check_name(name: &str, at: &str) -> Result<()> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-$:".contains(c);
+    match !name.is_empty() && name.chars().all(allowed) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("`{name}` is no name of a bucket"))
+            .during("open")
+            .at(at)),
     }
 }

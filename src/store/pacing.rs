@@ -45,7 +45,6 @@ pub(crate) struct Learner {
     grown: Instant,
     last_cut: Option<Instant>,
     successes: VecDeque<Instant>,
-    throttles: u64,
 }
 
 impl Learner {
@@ -61,7 +60,6 @@ impl Learner {
             grown: now,
             last_cut: None,
             successes: VecDeque::new(),
-            throttles: 0,
         }
     }
 
@@ -112,7 +110,6 @@ impl Learner {
     /// A request that began at `began` was answered at `now` with "slow down". One cut per round
     /// trip: a request that was already under way at the last cut says nothing new.
     pub(crate) fn throttled(&mut self, began: Instant, now: Instant) {
-        self.throttles += 1;
         self.doubling = false;
         if self.last_cut.is_some_and(|cut| began <= cut) {
             return;
@@ -195,16 +192,6 @@ impl Pacer {
             began: Instant::now(),
             _permit: permit,
         }
-    }
-
-    /// "Slow down" answers so far.
-    pub(crate) fn throttles(&self) -> u64 {
-        self.with_state(|state| state.learner.throttles)
-    }
-
-    /// Requests in flight at most, as learned so far.
-    pub(crate) fn limit(&self) -> usize {
-        self.with_state(|state| state.learner.limit())
     }
 
     fn with_state<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {

@@ -51,6 +51,7 @@ impl Stores {
             storage_class: None,
             create_only: true,
             preserve: Preserve::NONE,
+            sync: false,
             cancel: &Cancel::default(),
         };
         let tried = match &store.backend {

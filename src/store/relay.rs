@@ -158,8 +158,8 @@ async fn into_file(stores: &Stores, order: &CopyOrder<'_>) -> Result<Option<Stri
         .await?;
         start = end;
     }
-    let (at, create_only) = (order.destination.clone(), order.create_only);
-    let stat = super::blocking(move || staged.publish(&at, create_only)).await?;
+    let (at, create_only, sync) = (order.destination.clone(), order.create_only, order.sync);
+    let stat = super::blocking(move || staged.publish(&at, create_only, sync)).await?;
     Ok(stat.tag)
 }
 

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use super::super::errors;
 use super::super::http::encode_key;
 use super::super::options::Options;
+use super::super::options::{check_endpoint, check_name};
 
 /// One bucket: object_store's client, and what our own requests need besides.
 pub(crate) struct S3Bucket {
@@ -58,6 +59,10 @@ impl S3Bucket {
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
             .iter()
             .find_map(|name| options.get(name));
+        check_name(bucket, &format!("s3://{bucket}"))?;
+        if let Some(endpoint) = endpoint {
+            check_endpoint(endpoint)?;
+        }
         // An endpoint that says http was meant as it was written.
         if endpoint.is_some_and(|e| e.starts_with("http://")) {
             builder = builder.with_allow_http(true);

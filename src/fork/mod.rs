@@ -5,11 +5,13 @@
 //!
 //! 1. A fork never writes or deletes a source object (`fork_local::the_original_is_never_touched`).
 //! 2. The commit object is written last and create-if-absent; a fork that did not commit does not
-//!    exist (`fork_kill::a_killed_fork_resumes`).
+//!    exist (`fork_kill::a_killed_fork_on_local_disk_resumes` and its like).
 //! 3. After the commit no reference leaves the fork's root: proved from what was written
 //!    (`fork_local::every_fixture_forks_and_survives_its_original`).
 //! 4. An object at a destination that is not ours is an error, never overwritten
 //!    (`fork_refusals::a_stranger_at_a_destination_is_refused`).
+
+mod source;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,14 +22,15 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::restore::{
-    ExecuteOptions, Executed, ForkId, ForkPlan, Layout, execute, find_violations, plan_fork,
+    Attempt, ExecuteOptions, Executed, ForkId, ForkPlan, Ground, Layout, execute, find_violations,
+    plan_fork, refuse_overlap,
 };
-use crate::snapshot::{CommitObject, Lookup, Prefix, Snapshot};
+use crate::snapshot::{CommitObject, Lookup, Snapshot};
 use crate::store::{Journal, Location, Method, Stat, Stores};
 use crate::verify;
 
-/// How many references are tried when the new place of a moved prefix is looked for.
-const MOVED_SAMPLE: usize = 8;
+use source::refuse_other_services;
+pub use source::{MovedFrom, understand};
 
 /// What to fork, and where to.
 #[derive(Debug, Clone)]
@@ -40,6 +43,9 @@ pub struct ForkRequest {
     pub moved_from: Vec<MovedFrom>,
     /// Folders in which relative references are looked up that lead nowhere.
     pub look_in: Vec<Location>,
+    /// Files on another service than the snapshot's own may be read, such as files of this machine
+    /// for a snapshot in a bucket.
+    pub other_services: bool,
     /// How the plan is run.
     pub execute: ExecuteOptions,
 }
@@ -52,42 +58,9 @@ impl ForkRequest {
             destination,
             moved_from: Vec::new(),
             look_in: Vec::new(),
+            other_services: false,
             execute: ExecuteOptions::default(),
         }
-    }
-}
-
-/// An old place of a snapshot that another tool has copied.
-#[derive(Debug, Clone)]
-pub struct MovedFrom {
-    /// The text as the user gave it, for messages.
-    text: String,
-    old: Prefix,
-    new: Option<Location>,
-}
-
-impl MovedFrom {
-    /// Reads `OLD` or `OLD=NEW`. Without a new place it is looked for among the folders above the
-    /// snapshot.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if the text names no place.
-    pub fn parse(text: &str) -> Result<MovedFrom> {
-        if let Some((old, new)) = text.rsplit_once('=')
-            && let Ok(new) = Location::parse(new)
-        {
-            return Ok(MovedFrom {
-                text: text.into(),
-                old: Prefix::parse(old)?,
-                new: Some(new),
-            });
-        }
-        Ok(MovedFrom {
-            text: text.into(),
-            old: Prefix::parse(text)?,
-            new: None,
-        })
     }
 }
 
@@ -140,22 +113,8 @@ pub async fn plan(
     progress: &dyn Progress,
 ) -> Result<PlannedFork> {
     let mut commit = CommitObject::read(stores, &request.snapshot).await?;
-    let mut lookup = Lookup::new(commit.directory.clone());
-    for moved in &request.moved_from {
-        let new = match &moved.new {
-            Some(new) => new.clone(),
-            None => find_moved(stores, &commit, moved).await?,
-        };
-        lookup.add_moved(moved.old.clone(), new);
-    }
-    let mut source = commit.snapshot_by(&lookup)?;
-    let mut stats = verify::look_at_objects(stores, &source, progress).await?;
-    if !request.look_in.is_empty()
-        && look_elsewhere(stores, &source, &stats, &request.look_in, &mut lookup).await?
-    {
-        source = commit.snapshot_by(&lookup)?;
-        stats = verify::look_at_objects(stores, &source, progress).await?;
-    }
+    let (source, lookup, stats) = understand(stores, &commit, request, progress).await?;
+    refuse_other_services(stores, &commit, &source, request)?;
     stores.check_bucket(&request.destination).await?;
     let problems = verify::find_problems(&source, &stats);
     if !problems.is_empty() {
@@ -174,10 +133,20 @@ pub async fn plan(
         &request.destination,
         &source.folders,
     )?;
+    refuse_overlap(
+        &Ground::of_source(stores, &source).await?,
+        &Ground::of_fork(stores, &layout).await?,
+    )
+    .map_err(|e| e.during("fork to").at(&request.destination))?;
     let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
-    let plan = plan_fork(&source, &layout, &hex, &stats, |from, to, size| {
-        stores.method(from, to, size)
-    })?;
+    let plan = plan_fork(
+        &source,
+        &layout,
+        commit.format.commit_object(),
+        &hex,
+        &stats,
+        |from, to, size| stores.method(from, to, size),
+    )?;
     let metadata = rewrite(&commit, &lookup, &plan)?;
     // What the plan needs of it is in `source` and `metadata` now.
     commit.bytes = Bytes::new();
@@ -250,13 +219,39 @@ pub async fn run(
 ) -> Result<ForkReport> {
     let plan = &planned.plan;
     let commit_at = plan.snapshot.join(planned.commit.format.commit_object())?;
-    refuse_stranger(stores, &commit_at, &planned.metadata).await?;
-    let journal = Arc::new(Journal::open(stores, &plan.destination, &plan.fork_id).await?);
-    let executed = execute(stores, &plan.tasks, &journal, options, progress, cancel).await?;
-    cancel.check()?;
-    commit(stores, &commit_at, &planned.metadata).await?;
+    let note_at = Attempt::location(&plan.destination, &plan.snapshot)?;
+    let attempt = Attempt::new(&plan.fork_id, &plan.source);
+    let under_way = attempt.is_under_way(stores, &note_at).await?;
+    let committed = is_committed(stores, &commit_at, &planned.metadata).await?;
+    let executed = match committed {
+        true => Executed {
+            reused: plan.objects,
+            ..Executed::default()
+        },
+        false => {
+            if !under_way {
+                refuse_taken(stores, plan).await?;
+                attempt.begin(stores, &note_at).await?;
+            }
+            let journal = Arc::new(Journal::open(stores, &plan.destination, &plan.fork_id).await?);
+            let executed =
+                execute(stores, &plan.tasks, &journal, options, progress, cancel).await?;
+            cancel.check()?;
+            commit(stores, &commit_at, &planned.metadata).await?;
+            executed
+        }
+    };
     prove(stores, planned, progress).await?;
-    journal.remove().await?;
+    if under_way || !committed {
+        let journal = Journal::open(stores, &plan.destination, &plan.fork_id).await?;
+        stores.undo_unfinished(&journal).await?;
+        // The note last: while it is there, a rerun takes up where this one stopped.
+        journal.remove().await?;
+        stores.delete(&note_at).await?;
+        stores
+            .remove_empty_folders(&note_at, &plan.destination)
+            .await;
+    }
     let Executed {
         copied,
         reused,
@@ -275,13 +270,31 @@ pub async fn run(
     })
 }
 
-/// A commit object at the destination is either the one we are about to write, or not ours.
-async fn refuse_stranger(stores: &Stores, at: &Location, ours: &Bytes) -> Result<()> {
+/// Where no fork is under way, nothing may be at the destinations: an equal object there may be a
+/// finished fork's, and belong to a running job by now.
+async fn refuse_taken(stores: &Stores, plan: &ForkPlan) -> Result<()> {
+    let destinations: Vec<Location> = plan.tasks.iter().map(|t| t.destination.clone()).collect();
+    let there = stores.stat_all(&destinations).await?;
+    match destinations
+        .iter()
+        .find(|at| matches!(there.get(at), Some(Some(_))))
+    {
+        None => Ok(()),
+        Some(at) => Err(Error::refused(
+            "an object is already there, and no fork to this place is under way: it may be in use",
+        )
+        .at(at)
+        .hint("it was left as it is; choose another destination")),
+    }
+}
+
+/// A commit object at the destination is either the one that we would write, or not ours.
+async fn is_committed(stores: &Stores, at: &Location, ours: &Bytes) -> Result<bool> {
     let Some(stat) = stores.find(at).await? else {
-        return Ok(());
+        return Ok(false);
     };
     if stat.size == ours.len() as u64 && stores.read(at, stat.size).await? == *ours {
-        return Ok(());
+        return Ok(true);
     }
     Err(Error::refused("another snapshot is already there")
         .at(at)
@@ -291,8 +304,9 @@ async fn refuse_stranger(stores: &Stores, at: &Location, ours: &Bytes) -> Result
 async fn commit(stores: &Stores, at: &Location, metadata: &Bytes) -> Result<()> {
     match stores.put(at, metadata.clone(), true).await {
         Ok(_) => Ok(()),
+        // Another run of the same fork was faster, or it is refused.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            refuse_stranger(stores, at, metadata).await
+            is_committed(stores, at, metadata).await.map(|_| ())
         }
         Err(e) => Err(e.during("commit")),
     }
@@ -344,85 +358,4 @@ async fn prove(stores: &Stores, planned: &PlannedFork, progress: &dyn Progress) 
         Some(problem) => fail(format!("{}: {}", problem.location, problem.problem)),
         None => Ok(()),
     }
-}
-
-/// Finds the folder above the snapshot below which objects of the old place are found.
-async fn find_moved(stores: &Stores, commit: &CommitObject, moved: &MovedFrom) -> Result<Location> {
-    let below: Vec<String> = commit
-        .format
-        .absolute_paths(&commit.bytes, usize::MAX)
-        .map_err(|e| e.during("read").at(&commit.location))?
-        .iter()
-        .filter_map(|path| moved.old.strip(path))
-        .filter(|rest| !rest.is_empty())
-        .take(MOVED_SAMPLE)
-        .collect();
-    if below.is_empty() {
-        return Err(Error::invalid(format!(
-            "no reference of the snapshot lies below {}",
-            moved.text
-        ))
-        .during("look for the moved files of")
-        .at(&commit.directory)
-        .hint("`forkpoint show` prints where the metadata places each file"));
-    }
-    let mut tried = Vec::new();
-    let mut candidate = Some(commit.directory.clone());
-    while let Some(folder) = candidate {
-        let wanted: Vec<Location> = below
-            .iter()
-            .map(|rest| folder.join(rest))
-            .collect::<Result<_>>()?;
-        if stores
-            .stat_all(&wanted)
-            .await?
-            .values()
-            .all(Option::is_some)
-        {
-            return Ok(folder);
-        }
-        candidate = folder.parent();
-        tried.push(folder.to_string());
-    }
-    Err(Error::new(
-        ErrorKind::NotFound,
-        format!(
-            "files of {} are not below any folder above the snapshot; looked for `{}` in {}",
-            moved.text,
-            below.first().map(String::as_str).unwrap_or_default(),
-            tried.join(", ")
-        ),
-    )
-    .during("look for the moved files of")
-    .at(&commit.directory)
-    .hint("name the new place yourself: --moved-from OLD_PREFIX=NEW_PREFIX"))
-}
-
-/// Looks for relative references that lead nowhere in other folders. True if any was found.
-async fn look_elsewhere(
-    stores: &Stores,
-    source: &Snapshot,
-    stats: &HashMap<Location, Option<Stat>>,
-    folders: &[Location],
-    lookup: &mut Lookup,
-) -> Result<bool> {
-    let mut any = false;
-    for folder in folders {
-        let lost: Vec<(&String, Location)> = source
-            .objects
-            .iter()
-            .filter(|o| matches!(stats.get(&o.location), Some(None)))
-            .filter_map(|o| o.relative.as_ref())
-            .map(|relative| Ok((relative, folder.join(relative)?)))
-            .collect::<Result<_>>()?;
-        let wanted: Vec<Location> = lost.iter().map(|(_, at)| at.clone()).collect();
-        let there = stores.stat_all(&wanted).await?;
-        for (relative, at) in lost {
-            if matches!(there.get(&at), Some(Some(_))) {
-                lookup.add_elsewhere(relative.clone(), at);
-                any = true;
-            }
-        }
-    }
-    Ok(any)
 }

@@ -1,0 +1,214 @@
+//! How the snapshot that is forked is understood: where its files really are.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
+use crate::snapshot::{CommitObject, Lookup, Prefix, Snapshot};
+use crate::store::{Location, Stat, Stores};
+use crate::verify;
+
+use super::ForkRequest;
+
+/// How many references are tried when the new place of a moved prefix is looked for.
+const MOVED_SAMPLE: usize = 8;
+
+/// An old place of a snapshot that another tool has copied.
+#[derive(Debug, Clone)]
+pub struct MovedFrom {
+    /// The text as the user gave it, for messages.
+    text: String,
+    old: Prefix,
+    new: Option<Location>,
+}
+
+impl MovedFrom {
+    /// Reads `OLD` or `OLD=NEW`. Without a new place it is looked for among the folders above the
+    /// snapshot.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the text names no place.
+    pub fn parse(text: &str) -> Result<MovedFrom> {
+        // Paths may hold `=` too: the first one behind which an absolute place stands divides.
+        let divided = text.match_indices('=').find_map(|(at, _)| {
+            let new = Location::parse(&text[at + 1..]).ok()?;
+            Some((&text[..at], new))
+        });
+        let (old, new) = match divided {
+            Some((old, new)) => (old, Some(new)),
+            None => (text, None),
+        };
+        if !old.contains(':') && !old.starts_with('/') {
+            return Err(Error::invalid("an old place is an absolute path or a URL")
+                .at(text)
+                .hint("write it as it stands in the metadata, such as s3://old-bucket/checkpoints; `forkpoint show` prints it"));
+        }
+        Ok(MovedFrom {
+            text: text.into(),
+            old: Prefix::parse(old)?,
+            new,
+        })
+    }
+}
+
+/// Reads a snapshot by the rules of the request: where its objects lie, and what the stores say of
+/// them.
+///
+/// # Errors
+///
+/// As [`plan`], except that missing objects are no error here.
+pub async fn understand(
+    stores: &Stores,
+    commit: &CommitObject,
+    request: &ForkRequest,
+    progress: &dyn Progress,
+) -> Result<(Snapshot, Lookup, HashMap<Location, Option<Stat>>)> {
+    let mut lookup = Lookup::new(commit.directory.clone());
+    for moved in &request.moved_from {
+        let new = match &moved.new {
+            Some(new) => Some(new.clone()),
+            None => find_moved(stores, commit, moved).await?,
+        };
+        if let Some(new) = new {
+            lookup.add_moved(moved.old.clone(), new);
+        }
+    }
+    let mut source = commit.snapshot_by(&lookup)?;
+    let mut stats = verify::look_at_objects(stores, &source, progress).await?;
+    if !request.look_in.is_empty()
+        && look_elsewhere(stores, &source, &stats, &request.look_in, &mut lookup).await?
+    {
+        source = commit.snapshot_by(&lookup)?;
+        stats = verify::look_at_objects(stores, &source, progress).await?;
+    }
+    Ok((source, lookup, stats))
+}
+
+/// Metadata in a bucket must not have files of this machine copied into a bucket, unless the user
+/// says so.
+pub(super) fn refuse_other_services(
+    stores: &Stores,
+    commit: &CommitObject,
+    source: &Snapshot,
+    request: &ForkRequest,
+) -> Result<()> {
+    if request.other_services {
+        return Ok(());
+    }
+    let service = |at: &Location| {
+        let bucket = stores.canonical(at).bucket();
+        (bucket.provider, bucket.account)
+    };
+    let own = service(&commit.location);
+    let named: Vec<&Location> = request
+        .moved_from
+        .iter()
+        .filter_map(|m| m.new.as_ref())
+        .chain(&request.look_in)
+        .collect();
+    let stranger = source
+        .objects
+        .iter()
+        .map(|o| &o.location)
+        .find(|at| service(at) != own && !named.iter().any(|place| place.contains(at)));
+    match stranger {
+        None => Ok(()),
+        Some(at) => Err(Error::refused(format!(
+            "the snapshot in {} refers to a file on another service",
+            commit.directory
+        ))
+        .at(at)
+        .hint("if that is right, say so with --other-services; if the snapshot was copied here, use --moved-from OLD_PREFIX")),
+    }
+}
+
+/// Finds the folder above the snapshot below which objects of the old place are found; `None` if the
+/// snapshot has only relative references, so that it may lie anywhere.
+async fn find_moved(
+    stores: &Stores,
+    commit: &CommitObject,
+    moved: &MovedFrom,
+) -> Result<Option<Location>> {
+    let paths = commit
+        .format
+        .absolute_paths(&commit.bytes, usize::MAX)
+        .map_err(|e| e.during("read").at(&commit.location))?;
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    let below: Vec<String> = paths
+        .iter()
+        .filter_map(|path| moved.old.strip(path))
+        .filter(|rest| !rest.is_empty())
+        .take(MOVED_SAMPLE)
+        .collect();
+    if below.is_empty() {
+        return Err(Error::invalid(format!(
+            "no reference of the snapshot lies below {}",
+            moved.text
+        ))
+        .during("look for the moved files of")
+        .at(&commit.directory)
+        .hint("`forkpoint show` prints where the metadata places each file"));
+    }
+    let mut tried = Vec::new();
+    let mut candidate = Some(commit.directory.clone());
+    while let Some(folder) = candidate {
+        let wanted: Vec<Location> = below
+            .iter()
+            .map(|rest| folder.join(rest))
+            .collect::<Result<_>>()?;
+        if stores
+            .stat_all(&wanted)
+            .await?
+            .values()
+            .all(Option::is_some)
+        {
+            return Ok(Some(folder));
+        }
+        candidate = folder.parent();
+        tried.push(folder.to_string());
+    }
+    Err(Error::new(
+        ErrorKind::NotFound,
+        format!(
+            "files of {} are not below any folder above the snapshot; looked for `{}` in {}",
+            moved.text,
+            below.first().map(String::as_str).unwrap_or_default(),
+            tried.join(", ")
+        ),
+    )
+    .during("look for the moved files of")
+    .at(&commit.directory)
+    .hint("name the new place yourself: --moved-from OLD_PREFIX=NEW_PREFIX"))
+}
+
+/// Looks for relative references that lead nowhere in other folders. True if any was found.
+async fn look_elsewhere(
+    stores: &Stores,
+    source: &Snapshot,
+    stats: &HashMap<Location, Option<Stat>>,
+    folders: &[Location],
+    lookup: &mut Lookup,
+) -> Result<bool> {
+    let mut any = false;
+    for folder in folders {
+        let lost: Vec<(&String, Location)> = source
+            .objects
+            .iter()
+            .filter(|o| matches!(stats.get(&o.location), Some(None)))
+            .filter_map(|o| o.relative.as_ref())
+            .map(|relative| Ok((relative, folder.join(relative)?)))
+            .collect::<Result<_>>()?;
+        let wanted: Vec<Location> = lost.iter().map(|(_, at)| at.clone()).collect();
+        let there = stores.stat_all(&wanted).await?;
+        for (relative, at) in lost {
+            if matches!(there.get(&at), Some(Some(_))) {
+                lookup.add_elsewhere(relative.clone(), at);
+                any = true;
+            }
+        }
+    }
+    Ok(any)
+}

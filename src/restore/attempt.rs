@@ -1,0 +1,104 @@
+//! The note that a fork is under way: who writes to which snapshot folder.
+//!
+//! `ROOT/.forkpoint/SNAPSHOT.json` is written create-if-absent before the first copy and removed after
+//! the proof. It keeps two forks from writing to one folder, and tells a rerun of a killed fork, which
+//! may go on, from a fork to a place where a finished one has been, which may not: the files there
+//! may belong to a running job by now.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Location, Stores};
+
+/// The newest version of the note that is written and read.
+const VERSION: u32 = 1;
+const LIMIT_BYTES: u64 = 1024 * 1024;
+
+/// One fork under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    version: u32,
+    /// The fork's id.
+    pub fork_id: String,
+    /// The folder of the snapshot that is forked.
+    pub source: Location,
+}
+
+impl Attempt {
+    /// The note of the fork `fork_id` of `source`.
+    pub fn new(fork_id: &str, source: &Location) -> Attempt {
+        Attempt {
+            version: VERSION,
+            fork_id: fork_id.to_string(),
+            source: source.clone(),
+        }
+    }
+
+    /// Where the note for the new snapshot in the folder `snapshot` below `root` lies.
+    ///
+    /// # Errors
+    ///
+    /// None for a folder with a name.
+    pub fn location(root: &Location, snapshot: &Location) -> Result<Location> {
+        root.join(&format!(".forkpoint/{}.json", snapshot.name()))
+    }
+
+    /// Is a fork under way there, and is it this one? One request.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if it is another one.
+    pub async fn is_under_way(&self, stores: &Stores, at: &Location) -> Result<bool> {
+        let bytes = match stores.read(at, LIMIT_BYTES).await {
+            Err(e) if crate::store::is_missing_object(&e) => return Ok(false),
+            other => other?,
+        };
+        let other: Attempt = serde_json::from_slice(&bytes).map_err(|e| {
+            Error::new(
+                ErrorKind::Refused,
+                format!("a note of a fork under way is unreadable: {e}"),
+            )
+            .at(at)
+        })?;
+        if other.version > VERSION {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "a newer version of forkpoint is at work here (note version {})",
+                    other.version
+                ),
+            )
+            .at(at));
+        }
+        if other.fork_id == self.fork_id {
+            return Ok(true);
+        }
+        Err(Error::refused(format!(
+            "another fork to this place is under way or was left half done: of {}, as it was then",
+            other.source
+        ))
+        .at(at)
+        .hint(
+            "finish it with the command that began it, or choose another destination; if it shall never be \
+             finished, remove this note: what it copied stays where it is",
+        ))
+    }
+
+    /// Writes the note, unless it is there. One request, and one more if it is.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if another fork was faster.
+    pub async fn begin(&self, stores: &Stores, at: &Location) -> Result<()> {
+        let text =
+            serde_json::to_vec(self).map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?;
+        match stores.put(at, Bytes::from(text), true).await {
+            Ok(_) => Ok(()),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                self.is_under_way(stores, at).await.map(|_| ())
+            }
+            Err(e) => Err(e),
+        }
+    }
+}

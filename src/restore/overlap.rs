@@ -1,0 +1,143 @@
+//! A fork must not lie where it goes when the original goes, nor write into the original's folders.
+
+use std::collections::BTreeSet;
+
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+use crate::store::{Location, Stores};
+
+use super::destination::Layout;
+
+/// Folders that count, as they really are (symbolic links followed, accounts written out).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ground {
+    /// The folder of the snapshot itself.
+    pub snapshot: Option<Location>,
+    /// The other folders.
+    pub folders: BTreeSet<Location>,
+}
+
+impl Ground {
+    /// The folders of a snapshot's objects, and those that go as a whole with it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::real`].
+    pub async fn of_source(stores: &Stores, snapshot: &Snapshot) -> Result<Ground> {
+        let holders = snapshot.objects.iter().filter_map(|o| o.location.parent());
+        let whole = snapshot.folders.iter().map(|f| f.location.clone());
+        let named: BTreeSet<Location> = holders.chain(whole).collect();
+        Ground::real(stores, &snapshot.directory, named).await
+    }
+
+    /// The folders that a fork would write to.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::real`].
+    pub async fn of_fork(stores: &Stores, layout: &Layout) -> Result<Ground> {
+        let root = layout.root();
+        let named = [
+            root.clone(),
+            root.join("shared")?,
+            root.join("taskowned")?,
+            layout.snapshot().clone(),
+        ];
+        Ground::real(stores, layout.snapshot(), named.into_iter().collect()).await
+    }
+
+    async fn real(
+        stores: &Stores,
+        snapshot: &Location,
+        named: BTreeSet<Location>,
+    ) -> Result<Ground> {
+        let mut folders = BTreeSet::new();
+        for folder in named {
+            folders.insert(stores.real(&folder).await?);
+        }
+        Ok(Ground {
+            snapshot: Some(stores.real(snapshot).await?),
+            folders,
+        })
+    }
+}
+
+/// Refuses a fork whose folders lie in those of its source, or in the folder of a job whose files it
+/// needs. Pure.
+///
+/// # Errors
+///
+/// `Refused`, with the folder that is in the way.
+pub fn refuse_overlap(source: &Ground, fork: &Ground) -> Result<()> {
+    let refuse = |why: String| {
+        Err(Error::refused(why)
+            .hint("choose a destination outside the job's folder, such as a sibling of it"))
+    };
+    if source.snapshot == fork.snapshot {
+        return refuse("the fork would lie on the snapshot itself".into());
+    }
+    for target in &fork.folders {
+        if let Some(snapshot) = source.snapshot.iter().find(|s| s.contains(target)) {
+            return refuse(format!("{target} lies inside the snapshot {snapshot}"));
+        }
+        for folder in source.folders.iter().chain(&source.snapshot) {
+            // The root of a bucket holds files of many.
+            if !folder.key().is_empty() && folder.contains(target) {
+                return refuse(format!(
+                    "{target} lies inside {folder}, which holds files of the snapshot"
+                ));
+            }
+            if let Some(job) = job_folders(folder).find(|job| job.contains(target)) {
+                return refuse(format!(
+                    "{target} lies inside {job}, the folder of a job whose files the snapshot needs: whoever \
+                     removes that folder would remove the fork"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The folders above, and this one, that are named by a job id: 32 hex digits. Flink names a job's
+/// folder so, and whoever cleans up removes it whole.
+fn job_folders(at: &Location) -> impl Iterator<Item = Location> {
+    std::iter::successors(Some(at.clone()), Location::parent)
+        .filter(|l| l.name().len() == 32 && l.name().bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ground(snapshot: &str, folders: &[&str]) -> Ground {
+        let at = |text: &&str| Location::parse(text).unwrap();
+        Ground {
+            snapshot: Some(at(&snapshot)),
+            folders: folders.iter().map(at).collect(),
+        }
+    }
+
+    #[test]
+    fn a_fork_must_not_lie_in_what_it_needs() {
+        const A: &str = "s3://b/00000000000000000000000000000a";
+        let (a, b) = (format!("{A}aa"), format!("{A}bb"));
+        let source = ground(
+            &format!("{b}/chk-5"),
+            &[&format!("{a}/shared"), &format!("{b}/shared")],
+        );
+        let fork =
+            |root: &str| ground(&format!("{root}/chk-5"), &[root, &format!("{root}/shared")]);
+        for root in [
+            &a,
+            &b,
+            &format!("{a}/sub"),
+            &format!("{b}/chk-5/x"),
+            &format!("{b}/shared"),
+        ] {
+            assert!(refuse_overlap(&source, &fork(root)).is_err(), "{root}");
+        }
+        for root in ["s3://b/fork", "s3://c", "s3://b"] {
+            assert!(refuse_overlap(&source, &fork(root)).is_ok(), "{root}");
+        }
+    }
+}

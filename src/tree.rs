@@ -1,0 +1,266 @@
+//! Many objects from one place to another: a folder with all that is below it, or a list of names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::{Cancel, Progress};
+use crate::store::{
+    BatchOptions, DuplicateOptions, Expected, Item, ItemOutcome, Journal, Level, Location, Method,
+    Receipt, Stores,
+};
+
+/// Failures that are named in the report; all are counted.
+const NAMED_FAILURES: usize = 1_000;
+/// Names of a list that are looked at side by side.
+const LOOKED_AT_ONCE: usize = 64;
+
+/// What to duplicate, and where to.
+#[derive(Debug, Clone)]
+pub struct TreeRequest {
+    /// The folder to read.
+    pub source: Location,
+    /// The folder to write.
+    pub destination: Location,
+    /// Names below the source; `None`: all there are.
+    pub names: Option<Vec<String>>,
+    /// How each object is duplicated.
+    pub duplicate: DuplicateOptions,
+    /// Objects under way at once; `None`: as fits the destination.
+    pub objects_at_once: Option<usize>,
+    /// How sure to be of the result.
+    pub verify: Level,
+}
+
+/// One object that could not be duplicated.
+#[derive(Debug)]
+pub struct Failure {
+    /// Where its duplicate should be.
+    pub destination: Location,
+    /// Why it is not.
+    pub error: Error,
+}
+
+/// What it came to.
+#[derive(Debug, Default)]
+pub struct TreeReport {
+    /// Objects seen.
+    pub objects: u64,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Objects copied by this run.
+    pub copied: u64,
+    /// Objects that were there already, equal.
+    pub reused: u64,
+    /// How many objects this run copied by which method.
+    pub methods: BTreeMap<Method, u64>,
+    /// How many of the copied objects reached which step of the verification ladder.
+    pub verified: BTreeMap<Level, u64>,
+    /// Objects that failed.
+    pub failed: u64,
+    /// The first of them.
+    pub failures: Vec<Failure>,
+}
+
+/// Duplicates a whole tree. Failures of single objects are in the report, the others go on.
+///
+/// Costs one listing request per 1,000 objects of the source (or a look per name of a list), one copy
+/// request per object, and for the verification one listing per 1,000 objects of the destination or
+/// what the level costs. Memory does not grow with the number of objects, but for 16 bytes of each
+/// from level [`Level::Size`] on, and a receipt of each from [`Level::Checksum`] on.
+///
+/// # Errors
+///
+/// `Refused` if one folder lies in the other; `Cancelled`; what listing gives.
+pub async fn duplicate_tree(
+    stores: &Stores,
+    request: &TreeRequest,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<TreeReport> {
+    let (source, destination) = (
+        stores.canonical(&request.source),
+        stores.canonical(&request.destination),
+    );
+    if source.contains(&destination) || destination.contains(&source) {
+        return Err(Error::refused(format!(
+            "one folder lies in the other: {source} and {destination}"
+        )));
+    }
+    stores.check_bucket(&request.destination).await?;
+    let journal = Arc::new(journal_of(stores, &request.destination, &source, &destination).await?);
+    let options = BatchOptions {
+        duplicate: DuplicateOptions {
+            log: Arc::clone(&journal) as _,
+            ..request.duplicate.clone()
+        },
+        objects_at_once: request.objects_at_once,
+        keep_going: true,
+    };
+    let mut report = TreeReport::default();
+    let mut expected = Expected::default();
+    let mut receipts: Vec<Receipt> = Vec::new();
+    progress.begin("duplicating", 0, 0);
+    let items = items(stores, request)?;
+    let batch = stores
+        .batch(items, None, &options, progress, cancel, |item, outcome| {
+            report.objects += 1;
+            match outcome {
+                ItemOutcome::Copied(receipt) => {
+                    if request.verify >= Level::Size {
+                        expected.add(&item.destination, item.stat.size);
+                    }
+                    if request.verify >= Level::Checksum {
+                        receipts.push(receipt.clone());
+                    }
+                }
+                ItemOutcome::Reused => {}
+                ItemOutcome::Failed(e) => {
+                    if report.failures.len() < NAMED_FAILURES {
+                        let error = Error::new(e.kind(), e.to_string());
+                        report.failures.push(Failure {
+                            destination: item.destination.clone(),
+                            error,
+                        });
+                    }
+                }
+            }
+        })
+        .await;
+    progress.end();
+    let batch = batch?;
+    cancel.check()?;
+    report.copied = batch.copied;
+    report.reused = batch.reused;
+    report.bytes = batch.bytes;
+    report.failed = batch.failed;
+    report.methods = batch.methods;
+    verify(stores, request, expected, &receipts, &mut report).await?;
+    if report.failed == 0 {
+        stores.undo_unfinished(&journal).await?;
+        journal.remove().await?;
+    }
+    Ok(report)
+}
+
+/// The journal, below `root`, of duplicating `source` to `destination`.
+///
+/// # Errors
+///
+/// Those of [`Journal::open`].
+pub async fn journal_of(
+    stores: &Stores,
+    root: &Location,
+    source: &Location,
+    destination: &Location,
+) -> Result<Journal> {
+    let (source, destination) = (stores.canonical(source), stores.canonical(destination));
+    Journal::open(stores, root, &job_id(&source, &destination)).await
+}
+
+/// The same for the same pair of places, so that a later run finds what an earlier one left.
+fn job_id(source: &Location, destination: &Location) -> String {
+    let digest = Sha256::digest(format!("forkpoint tree 1\0{source}\0{destination}"));
+    digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
+}
+
+fn items(stores: &Stores, request: &TreeRequest) -> Result<BoxStream<'static, Result<Item>>> {
+    let (source, destination) = (request.source.clone(), request.destination.clone());
+    let Some(names) = &request.names else {
+        let listing = stores.list_stream(&source)?;
+        return Ok(listing
+            .map(move |next| {
+                let (at, stat) = next?;
+                let below = source
+                    .strip(&at)
+                    .filter(|below| !below.is_empty())
+                    .ok_or_else(|| {
+                        Error::new(ErrorKind::Internal, "a listing shows a stranger").at(&at)
+                    })?;
+                Ok(Item {
+                    destination: destination.join(below)?,
+                    source: at,
+                    stat,
+                    existing: None,
+                })
+            })
+            .boxed());
+    };
+    let stores = stores.clone();
+    Ok(futures::stream::iter(names.clone())
+        .map(move |name| {
+            let (stores, source, destination) =
+                (stores.clone(), source.clone(), destination.clone());
+            async move {
+                let at = source.join(&name)?;
+                let stat = stores.stat(&at).await?;
+                Ok(Item {
+                    destination: destination.join(&name)?,
+                    source: at,
+                    stat,
+                    existing: None,
+                })
+            }
+        })
+        .buffered(LOOKED_AT_ONCE)
+        .boxed())
+}
+
+async fn verify(
+    stores: &Stores,
+    request: &TreeRequest,
+    expected: Expected,
+    receipts: &[Receipt],
+    report: &mut TreeReport,
+) -> Result<()> {
+    if request.verify == Level::None {
+        report.verified.insert(Level::None, report.copied);
+        return Ok(());
+    }
+    let checked = expected.check(stores, &request.destination).await?;
+    let mut fail = |destination: Location, why: String| {
+        report.failed += 1;
+        let error = Error::corrupt(why).during("verify").at(&destination);
+        report.failures.push(Failure { destination, error });
+    };
+    for (at, right, found) in checked.wrong {
+        fail(at, format!("{found} bytes long, not {right}"));
+    }
+    if checked.missing > 0 {
+        let n = checked.missing;
+        fail(
+            request.destination.clone(),
+            format!("{n} copied objects are not listed"),
+        );
+    }
+    if request.verify == Level::Size {
+        report.verified.insert(Level::Size, checked.right);
+        return Ok(());
+    }
+    let (reached, different) = stores.prove_all(receipts, request.verify).await?;
+    for at in different {
+        fail(at, "the content is not the source's".into());
+    }
+    report.verified.extend(reached);
+    Ok(())
+}
+
+/// Reads a list of names: one a line, empty lines passed over.
+///
+/// # Errors
+///
+/// `Invalid` if it is not UTF-8.
+pub fn parse_names(bytes: &[u8]) -> Result<Vec<String>> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|e| Error::invalid(format!("the list is not UTF-8: {e}")))?;
+    Ok(text
+        .lines()
+        .map(str::trim_end)
+        .filter(|l| !l.is_empty())
+        .map(str::to_string)
+        .collect())
+}

@@ -1,0 +1,204 @@
+//! `duplicate --recursive` and `--from-list`: whole trees, on disk and on each service.
+
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use bytes::Bytes;
+use forkpoint::store::{Location, Stores};
+use serde_json::json;
+use support::{Service, emulator_stores, local_stores, manifest, run, run_json, temp};
+
+/// Names that are hard for somebody: each is one that the services and the disk can hold.
+const NAMES: [&str; 9] = [
+    "plain",
+    "deep/er/file",
+    "with blank",
+    "per%20cent",
+    "plus+and&equals=",
+    "question?mark",
+    "ünïcödé",
+    "hash#1",
+    "empty",
+];
+
+async fn lay(stores: &Stores, root: &Location) {
+    for (n, name) in NAMES.iter().enumerate() {
+        let size = if *name == "empty" { 0 } else { 100 + n };
+        let content = vec![u8::try_from(n).unwrap(); size];
+        stores
+            .put(&root.join(name).unwrap(), Bytes::from(content), true)
+            .await
+            .unwrap();
+    }
+}
+
+/// The manifest with the root taken off.
+async fn below(stores: &Stores, root: &Location) -> Vec<(String, String)> {
+    let all = manifest(stores, root).await;
+    all.into_iter()
+        .map(|(at, digest)| (at[root.to_string().len()..].to_string(), digest))
+        .collect()
+}
+
+async fn a_tree_is_duplicated_whole(stores: &Stores, from: &Location, to: &Location, method: &str) {
+    lay(stores, from).await;
+    let (source, target) = (from.to_string(), to.to_string());
+    for level in ["size", "checksum", "content"] {
+        let (code, report) = run_json(&[
+            "duplicate",
+            "--recursive",
+            &source,
+            &target,
+            "--overwrite",
+            "--verify",
+            level,
+        ]);
+        assert_eq!(code, 0, "{report}");
+        assert_eq!(
+            (&report["objects"], &report["copied"]),
+            (&json!(NAMES.len()), &json!(NAMES.len()))
+        );
+        assert_eq!(report["methods"], json!({ method: NAMES.len() }));
+        let proved: u64 = report["verified"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|n| n.as_u64().unwrap())
+            .sum();
+        assert_eq!(proved, NAMES.len() as u64, "{report}");
+        assert_eq!(below(stores, to).await, below(stores, from).await);
+    }
+    // Again without --overwrite: all there. A relay may have sent small objects again before it was
+    // told so.
+    let (code, report) = run_json(&["duplicate", "-r", &source, &target]);
+    assert_eq!(code, 0, "{report}");
+    let number = |field: &str| report[field].as_u64().unwrap();
+    assert_eq!(
+        number("copied") + number("reused"),
+        NAMES.len() as u64,
+        "{report}"
+    );
+    assert!(method == "relay" || number("copied") == 0, "{report}");
+}
+
+#[tokio::test]
+async fn a_tree_on_local_disk() {
+    let (_dir, root) = temp();
+    let (from, to) = (root.join("from").unwrap(), root.join("to").unwrap());
+    a_tree_is_duplicated_whole(&local_stores(), &from, &to, "local-copy").await;
+}
+
+#[tokio::test]
+async fn a_tree_from_bucket_to_bucket() {
+    for (service, method) in [
+        (Service::S3, "s3-copy"),
+        (Service::Gcs, "gcs-rewrite"),
+        (Service::Azure, "azure-copy"),
+    ] {
+        if service.is_there("trees from bucket to bucket") {
+            let (from, to) = (service.place(0, "tree"), service.place(1, "tree"));
+            a_tree_is_duplicated_whole(&emulator_stores(), &from, &to, method).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tree_from_service_to_service() {
+    if Service::S3.is_there("trees between services")
+        && Service::Gcs.is_there("trees between services")
+    {
+        let (from, to) = (Service::S3.place(0, "tree"), Service::Gcs.place(0, "tree"));
+        a_tree_is_duplicated_whole(&emulator_stores(), &from, &to, "relay").await;
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_differs_is_kept_and_reported_while_the_others_go_on() {
+    let (dir, root) = temp();
+    let stores = local_stores();
+    let (from, to) = (root.join("from").unwrap(), root.join("to").unwrap());
+    lay(&stores, &from).await;
+    std::fs::create_dir_all(dir.path().join("to")).unwrap();
+    std::fs::write(dir.path().join("to/plain"), b"another").unwrap();
+    let (code, report) = run_json(&["duplicate", "-r", &from.to_string(), &to.to_string()]);
+    assert_eq!(code, 3, "{report}");
+    assert_eq!(
+        (&report["failed"], &report["copied"]),
+        (&json!(1), &json!(NAMES.len() - 1))
+    );
+    assert!(
+        report["failures"][0]["destination"]
+            .as_str()
+            .unwrap()
+            .ends_with("/to/plain")
+    );
+    assert_eq!(
+        std::fs::read(dir.path().join("to/plain")).unwrap(),
+        b"another"
+    );
+}
+
+#[tokio::test]
+async fn a_list_names_what_is_duplicated() {
+    let (dir, root) = temp();
+    let stores = local_stores();
+    let (from, to) = (root.join("from").unwrap(), root.join("to").unwrap());
+    lay(&stores, &from).await;
+    let list = dir.path().join("list");
+    std::fs::write(&list, "plain\ndeep/er/file\n\nwith blank\n").unwrap();
+    let args = [
+        "duplicate",
+        &from.to_string(),
+        &to.to_string(),
+        "--from-list",
+        list.to_str().unwrap(),
+    ];
+    let (code, report) = run_json(&args);
+    assert_eq!((code, &report["copied"]), (0, &json!(3)), "{report}");
+    let names: Vec<String> = below(&stores, &to)
+        .await
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(names, ["/deep/er/file", "/plain", "/with blank"]);
+    std::fs::write(&list, "../outside\n").unwrap();
+    assert_eq!(run(&args).status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn folders_inside_each_other_are_refused() {
+    let (_dir, root) = temp();
+    lay(&local_stores(), &root).await;
+    let inside = root.join("deep").unwrap().to_string();
+    for (from, to) in [
+        (root.to_string(), inside.clone()),
+        (inside, root.to_string()),
+    ] {
+        let output = run(&["duplicate", "-r", &from, &to]);
+        assert_eq!(
+            output.status.code(),
+            Some(3),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_hard_link_is_made_only_when_asked_for_and_says_so() {
+    let (dir, root) = temp();
+    std::fs::write(dir.path().join("a"), b"one").unwrap();
+    let (a, b) = (
+        root.join("a").unwrap().to_string(),
+        root.join("b").unwrap().to_string(),
+    );
+    let (code, receipt) = run_json(&["duplicate", &a, &b, "--hard-link"]);
+    assert_eq!((code, &receipt["method"]), (0, &json!("local-hard-link")));
+    std::fs::write(dir.path().join("a"), b"two").unwrap();
+    assert_eq!(std::fs::read(dir.path().join("b")).unwrap(), b"two");
+    let text = run(&["duplicate", &a, &b, "--hard-link", "--overwrite"]).stdout;
+    assert!(String::from_utf8(text).unwrap().contains("not independent"));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
