@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forkpoint::ErrorKind;
 
-use crate::fault::{Action, Content, Kind, Meta, Rule, Service};
-use crate::{Bench, MIB, SIZE, assert_kind};
+use crate::fault::{Action, Content, Meta, Service};
+use crate::{Bench, SIZE, assert_kind};
 
 #[tokio::test]
 async fn an_error_of_any_code_inside_a_success_is_not_a_success() {
