@@ -57,7 +57,7 @@ impl MovedFrom {
 ///
 /// # Errors
 ///
-/// As [`plan`], except that missing objects are no error here.
+/// As [`plan`](super::plan), except that missing objects are no error here.
 pub async fn understand(
     stores: &Stores,
     commit: &CommitObject,
