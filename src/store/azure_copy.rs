@@ -225,19 +225,6 @@ impl AzureContainer {
         order: &CopyOrder<'_>,
         uncertain_before: bool,
     ) -> Attempt<Copied> {
-        // A copy whose reply was lost may be under way.
-        if uncertain_before && matches!(answer.status, 409 | 412) {
-            match self.wait_for_ours(wire, from, order).await {
-                Ok(None) => {}
-                Ok(Some(tag)) => {
-                    return Attempt::Done(Copied {
-                        to_compare: true,
-                        ..Copied::new(Method::AzureCopy, tag)
-                    });
-                }
-                Err(e) => return Attempt::Failed(e),
-            }
-        }
         match answer.status {
             201 | 202 => {
                 let tag = answer.header("etag").map(str::to_string);
@@ -253,10 +240,15 @@ impl AzureContainer {
                     _ => answered_badly(answer, "copy to", order.destination),
                 }
             }
-            409 if !String::from_utf8_lossy(&answer.body).contains("BlobAlreadyExists") => {
-                answered_badly(answer, "copy to", order.destination)
-            }
             409 | 412 => {
+                // A copy whose answer was lost may be under way: the service then says 409 for that.
+                if uncertain_before && let Err(e) = self.wait_for_ours(wire, from, order).await {
+                    return Attempt::Failed(e);
+                }
+                let exists = errors::says_blob_exists(&answer.body);
+                if answer.status == 409 && !exists && !uncertain_before {
+                    return answered_badly(answer, "copy to", order.destination);
+                }
                 order
                     .after_refusal(&self.store, Method::AzureCopy, uncertain_before)
                     .await
@@ -266,7 +258,7 @@ impl AzureContainer {
         }
     }
 
-    /// One look at the destination and at the copy that made it, or that is making it.
+    /// One look at the destination, and at the copy that made it or is making it.
     async fn look(&self, wire: Wire<'_>, order: &CopyOrder<'_>) -> Result<Answer> {
         let outcome = with_retries(|_| async move {
             let request = async {
@@ -294,16 +286,15 @@ impl AzureContainer {
         outcome.await.map(|o| o.value)
     }
 
-    /// If a copy of our source onto the destination is pending, waits until it ends and answers
-    /// with the tag of what it made.
+    /// After a lost reply: if a copy from our source is under way, waits until it ends.
     async fn wait_for_ours(
         &self,
         wire: Wire<'_>,
         from: &AzureContainer,
         order: &CopyOrder<'_>,
-    ) -> Result<Option<Option<String>>> {
+    ) -> Result<()> {
         let looked = match self.look(wire, order).await {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             looked => looked?,
         };
         let source = from.url_of(order.source.key());
@@ -315,9 +306,9 @@ impl AzureContainer {
             looked.header("x-ms-copy-id"),
         ) {
             (Some("pending"), Some(id)) if is_ours => {
-                self.wait_for(wire, order, id).await.map(Some)
+                self.wait_for(wire, order, id).await.map(|_| ())
             }
-            _ => Ok(None),
+            _ => Ok(()),
         }
     }
 

@@ -189,27 +189,36 @@ impl CopyOrder<'_> {
             Ok(there) => there,
             Err(e) => return Attempt::Failed(e),
         };
-        let Some(there) = there.filter(|_| self.create_only) else {
+        let Some(there) = there else {
             return Attempt::Failed(self.source_changed());
         };
-        let taken = Error::new(ErrorKind::AlreadyExists, "an object is already there")
-            .during("copy to")
-            .at(self.destination);
-        if !uncertain_before || there.size != self.size {
-            return Attempt::Failed(taken);
-        }
         let tag = match self.destination.provider() {
             Provider::Gcs => there.version,
             _ => there.e_tag.clone(),
         };
-        // Equal plain hashes prove it; where there are none, the contents must be compared.
-        match plain_hashes(self.source_etag, there.e_tag.as_deref()) {
-            Some(false) => Attempt::Failed(taken),
-            Some(true) => Attempt::Done(Copied::new(method, tag)),
-            None => Attempt::Done(Copied {
-                to_compare: true,
-                ..Copied::new(method, tag)
-            }),
+        if uncertain_before && there.size == self.size {
+            // Equal plain hashes prove it; where there are none, the contents must be compared.
+            match plain_hashes(self.source_etag, there.e_tag.as_deref()) {
+                Some(true) => return Attempt::Done(Copied::new(method, tag)),
+                None => {
+                    return Attempt::Done(Copied {
+                        to_compare: true,
+                        ..Copied::new(method, tag)
+                    });
+                }
+                Some(false) => {}
+            }
+        }
+        Attempt::Failed(self.refused())
+    }
+
+    /// What a failed condition means where something else is at the destination.
+    pub(crate) fn refused(&self) -> Error {
+        match self.create_only {
+            true => Error::new(ErrorKind::AlreadyExists, "an object is already there")
+                .during("copy to")
+                .at(self.destination),
+            false => self.source_changed(),
         }
     }
 
@@ -345,11 +354,7 @@ impl Stores {
         }
         let copied = copied?;
         if copied.to_compare && !self.same_content(source, destination, stat.size).await? {
-            return Err(
-                Error::new(ErrorKind::AlreadyExists, "an object is already there")
-                    .during("copy to")
-                    .at(destination),
-            );
+            return Err(order.refused());
         }
         tracing::debug!(%source, %destination, method = %copied.method, bytes = stat.size, "duplicated");
         Ok(Receipt {

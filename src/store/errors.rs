@@ -153,6 +153,12 @@ pub(crate) fn worth_repeating(status: u16, body: &[u8]) -> bool {
         )
 }
 
+/// True for Azure's answer to a write that must not replace a blob.
+pub(crate) fn says_blob_exists(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
+    service_code(&text).as_deref() == Some("BlobAlreadyExists")
+}
+
 /// True for the error of a condition that did not hold, whatever the status that it came with.
 pub(crate) fn says_condition_failed(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);

@@ -5,14 +5,14 @@ use std::time::Duration;
 use forkpoint::ErrorKind;
 
 use crate::fault::{Action, Content, Kind, Meta, Rule, Service};
-use crate::{Bench, MIB, SIZE, assert_kind};
+use crate::{Bench, SIZE, assert_kind};
 
 #[tokio::test]
 async fn an_error_of_any_code_inside_a_success_is_not_a_success() {
     let run = async |code: &'static str, passes: bool| {
         let bench = Bench::new(Service::S3).await;
         let inside = Action::FailInside { code };
-        bench.server.add(bench.on_copy(inside).times(1));
+        bench.server.add(Rule::on(Kind::Copy, inside).times(1));
         match bench.duplicate().await {
             Ok(_) => assert!(passes && bench.holds(1) == Some(true), "{code}"),
             Err(e) => assert!(!passes && bench.holds(1).is_none(), "{code}: {e:?}"),
@@ -37,7 +37,7 @@ async fn errors_inside_every_success_end_in_an_error() {
     let inside = Action::FailInside {
         code: "InternalError",
     };
-    bench.server.add(bench.on_copy(inside));
+    bench.server.add(Rule::on(Kind::Copy, inside));
     assert_kind(bench.duplicate().await, ErrorKind::Unavailable);
     assert_eq!(bench.holds(1), None);
 }
@@ -49,7 +49,7 @@ async fn a_copy_that_trickles_for_longer_than_thirty_seconds_is_waited_for() {
         every: Duration::from_secs(3),
         total: Duration::from_secs(31),
     };
-    bench.server.add(bench.on_copy(slowly));
+    bench.server.add(Rule::on(Kind::Copy, slowly));
     assert_eq!(bench.duplicate().await.unwrap().attempts, 1);
     assert_eq!(bench.holds(1), Some(true));
 }
@@ -59,7 +59,7 @@ async fn a_silent_copy_is_waited_for() {
     let bench = Bench::new(Service::S3).await;
     bench
         .server
-        .add(bench.on_copy(Action::Delay(Duration::from_secs(2))));
+        .add(Rule::on(Kind::Copy, Action::Delay(Duration::from_secs(2))));
     assert_eq!(bench.duplicate().await.unwrap().attempts, 1);
     assert_eq!(bench.holds(1), Some(true));
 }
@@ -71,7 +71,7 @@ async fn an_object_that_appears_during_a_slow_copy_is_reported_and_kept() {
         every: Duration::from_millis(50),
         total: Duration::from_millis(600),
     };
-    bench.server.add(bench.on_copy(slowly).times(1));
+    bench.server.add(Rule::on(Kind::Copy, slowly).times(1));
     let other = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         bench.put_seed(1, "b", 2);
@@ -123,17 +123,60 @@ async fn metadata_and_tags_go_with_a_copy() {
     assert_eq!(*copy.meta, meta);
 }
 
+/// MinIO ignores the condition on a copy, and honours it when an upload is completed: found out by
+/// trying, once.
+#[tokio::test]
+async fn a_server_that_ignores_conditions_is_noticed_and_copied_on_in_another_way() {
+    let bench = Bench::unknown(Service::S3).await;
+    bench.server.faults().ignore_destination_conditions = true;
+    let receipt = bench.duplicate().await.unwrap();
+    assert_eq!(receipt.method, forkpoint::store::Method::S3PartCopy);
+    assert_eq!(bench.holds(1), Some(true));
+    assert_eq!(
+        bench.server.keys(Service::S3, crate::fault::BUCKETS[1]),
+        ["b"],
+        "the probes are gone"
+    );
+    assert!(
+        bench
+            .server
+            .open_uploads(Service::S3, crate::fault::BUCKETS[1])
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_service_without_part_copies_gets_a_whole_copy() {
+    let bench = Bench::new(Service::S3).await;
+    bench.server.faults().no_part_copy = true;
+    let options = forkpoint::store::DuplicateOptions {
+        split_at: 1,
+        ..forkpoint::store::DuplicateOptions::default()
+    };
+    let receipt = bench.duplicate_with(&options).await.unwrap();
+    assert_eq!(receipt.method, forkpoint::store::Method::S3Copy);
+    assert_eq!(bench.holds(1), Some(true));
+    assert!(
+        bench
+            .server
+            .open_uploads(Service::S3, crate::fault::BUCKETS[1])
+            .is_empty()
+    );
+}
+
 #[tokio::test]
 async fn where_conditions_of_copies_are_ignored_an_object_that_appears_meanwhile_is_kept() {
-    let bench = Bench::new(Service::S3).await;
+    let bench = Bench::unknown(Service::S3).await;
+    let slowly = Action::Delay(Duration::from_millis(600));
     {
         let mut faults = bench.server.faults();
         faults.ignore_destination_conditions = true;
-        faults
-            .add(Rule::on(Kind::CopyPart, Action::Delay(Duration::from_millis(600))).for_keys("b"));
+        faults.add(Rule::on(Kind::CopyPart, slowly).for_keys("b"));
     }
     let other = async {
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        while bench.server.log().count(Kind::CreateUpload) == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         bench.put_seed(1, "b", 2);
     };
     let (result, ()) = tokio::join!(bench.duplicate(), other);
@@ -141,25 +184,4 @@ async fn where_conditions_of_copies_are_ignored_an_object_that_appears_meanwhile
     assert_kind(result, ErrorKind::AlreadyExists);
     let open = bench.server.open_uploads(Service::S3, "two");
     assert!(open.is_empty(), "{open:?}");
-    assert_eq!(
-        bench.server.keys(Service::S3, "two"),
-        ["b"],
-        "probes are removed"
-    );
-}
-
-#[tokio::test]
-async fn sixty_four_gib_are_copied_in_parts_inside_the_service() {
-    let bench = Bench::new(Service::S3).await;
-    let size = 64 * 1024 * MIB;
-    let content = Content::of_seed(5, size);
-    let (part, meta) = (128 * MIB, Meta::default());
-    bench
-        .server
-        .put_in_parts(Service::S3, "one", "a", content, part, meta);
-    let receipt = bench.duplicate().await.unwrap();
-    assert_eq!(receipt.method, forkpoint::store::Method::S3PartCopy);
-    assert!(bench.server.same(Service::S3, ("one", "a"), ("two", "b")));
-    assert_eq!(bench.server.log().count(Kind::CopyPart), 512);
-    assert_eq!(bench.server.log().count(Kind::Get), 0);
 }

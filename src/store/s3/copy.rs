@@ -93,12 +93,12 @@ impl S3Bucket {
                 Some(result) if !result.e_tag.is_empty() => {
                     Attempt::Done(Copied::new(Method::S3Copy, Some(result.e_tag)))
                 }
-                // The error of a copy that failed after the first line of the answer was sent.
                 _ if errors::says_condition_failed(&answer.body) => {
                     order
                         .after_refusal(&self.store, Method::S3Copy, uncertain_before)
                         .await
                 }
+                // The error of a copy that failed after the first line of the answer was sent.
                 _ => answered_badly(answer, "copy to", order.destination),
             },
             // Which of the two conditions failed, the answer does not say: look.

@@ -8,6 +8,7 @@ use object_store::client::HttpRequest;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::super::duplicate::{Copied, CopyOrder};
+use super::super::errors;
 use super::super::http::{
     Answer, Attempt, Wire, answered_badly, encode_part, patience, with_retries,
 };
@@ -251,6 +252,11 @@ impl S3Bucket {
             ) {
                 Some(result) if !result.e_tag.is_empty() => {
                     Attempt::Done(Copied::new(method, Some(result.e_tag)))
+                }
+                _ if errors::says_condition_failed(&answer.body) => {
+                    order
+                        .after_refusal(&self.store, method, uncertain_before)
+                        .await
                 }
                 _ => answered_badly(answer, "complete", at),
             },
