@@ -510,3 +510,45 @@ async fn a_destination_that_is_a_file_is_named() {
     assert_eq!(code, 3, "{text}");
     assert!(text.contains("is a file"), "{text}");
 }
+
+#[tokio::test]
+async fn probe_says_what_a_store_does_and_leaves_nothing() {
+    let (dir, root) = temp();
+    let (code, probe) = run_json(&[
+        "probe",
+        &root.to_string(),
+        "--sizes",
+        "4,20000",
+        "--rounds",
+        "2",
+    ]);
+    assert_eq!(code, 0);
+    assert_eq!(
+        (&probe["create_only_put"], &probe["create_only_copy"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(probe["sizes"].as_array().unwrap().len(), 2);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    for service in Service::ALL {
+        if service.is_there("probing") {
+            let stores = emulator_stores();
+            let (from, to) = (service.place(0, "probe"), service.place(1, "probe"));
+            let (code, probe) = run_json(&[
+                "probe",
+                &from.to_string(),
+                &to.to_string(),
+                "--sizes",
+                "4,20000",
+                "--rounds",
+                "2",
+            ]);
+            assert_eq!((code, &probe["server_side"]), (0, &json!(true)), "{probe}");
+            assert_eq!(probe["create_only_copy"], json!(true), "{probe}");
+            assert!(probe["sizes"][1]["median_ms"].as_f64().unwrap() > 0.0);
+            assert!(
+                stores.list(&from).await.unwrap().is_empty()
+                    && stores.list(&to).await.unwrap().is_empty()
+            );
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod fork;
 mod interrupt;
 mod location;
 mod plan;
+mod probe;
 mod show;
 mod ui;
 mod verify;
@@ -68,6 +69,7 @@ enum Verb {
     Fork(fork::Args),
     Verify(verify::Args),
     Duplicate(duplicate::Args),
+    Probe(probe::Args),
 }
 
 /// What a verb hands back to be printed: the same result twice, and the exit code.
@@ -126,6 +128,7 @@ async fn run(cli: &Cli) -> Result<Output> {
         Verb::Fork(args) => fork::run(args, &stores, &ui).await,
         Verb::Verify(args) => verify::run(args, &stores, &ui).await,
         Verb::Duplicate(args) => duplicate::run(args, &stores, &ui).await,
+        Verb::Probe(args) => probe::run(args, &stores, &ui).await,
     }
 }
 

@@ -47,6 +47,7 @@ pub use location::{Bucket, Location, Provider};
 pub use method::{Choice, Facts, Method, S3_COPY_LIMIT_BYTES, choose};
 pub use open::{RELAY_BUDGET_BYTES, Store, Stores};
 pub use options::Options;
+pub use probe::{ProbeOptions, ProbeReport, Timing};
 pub use receipt::Receipt;
 pub use stat::Stat;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
