@@ -466,6 +466,11 @@ async fn a_snapshot_from_hdfs_is_shown_and_forks_from_where_it_was_copied_to() {
     assert_eq!(code, 4, "{text}");
     let (code, text) = stderr(&["fork", &snapshot, &target]);
     assert_eq!(code, 1, "{text}");
+    let moved = ["--moved-from", "hdfs://name:8020/flink"];
+    let (code, verify) = run_json(&[&["verify", &snapshot][..], &moved].concat());
+    assert_eq!((code, &verify["problems"]), (0, &json!([])));
+    let (code, show) = run_json(&[&["show", &snapshot][..], &moved].concat());
+    assert_eq!((code, &show["files"][0]["present"]), (0, &json!(true)));
     let (code, fork) = run_json(&[
         "fork",
         &snapshot,

@@ -19,7 +19,7 @@ mod s3;
 #[path = "duplicate_faults/secrets.rs"]
 mod secrets;
 
-use fault::{Content, FaultServer, Kind, Meta, Service};
+use fault::{Action, Content, FaultServer, Kind, Meta, Rule, Service};
 use forkpoint::store::{DuplicateOptions, Existing, Location, Receipt, Stat, Stores};
 use forkpoint::{Error, ErrorKind};
 
@@ -104,10 +104,11 @@ impl Bench {
         Some(*there.content == Content::of_seed(seed, SIZE))
     }
 
-    /// The requests that copy: one, if nothing goes wrong.
-    fn copies(&self) -> u64 {
-        let log = self.server.log();
-        log.count(Kind::Copy) + log.count(Kind::Rewrite)
+    /// The requests that copied to the destination: one, if nothing goes wrong.
+    fn copies(&self) -> usize {
+        let mut records = self.server.log().records_of("b");
+        records.retain(|r| r.kind == self.copy_kind());
+        records.len()
     }
 
     fn copy_kind(&self) -> Kind {
@@ -115,6 +116,12 @@ impl Bench {
             Service::Gcs => Kind::Rewrite,
             _ => Kind::Copy,
         }
+    }
+
+    /// A rule for the copy to the destination: our stores may try other copies first, to find out
+    /// what the server does.
+    fn on_copy(&self, action: Action) -> Rule {
+        Rule::on(self.copy_kind(), action).for_keys("b")
     }
 
     async fn stat(&self) -> Stat {

@@ -5,6 +5,7 @@ pub mod exit;
 mod fork;
 mod interrupt;
 mod location;
+mod lookups;
 mod plan;
 mod probe;
 mod show;

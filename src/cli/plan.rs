@@ -1,10 +1,11 @@
 //! `forkpoint plan`.
 
 use crate::error::Result;
-use crate::fork::{self, ForkRequest, MovedFrom};
+use crate::fork::{self, ForkRequest};
 use crate::report::{plan_json, plan_text};
 use crate::store::Stores;
 
+use super::lookups::Lookups;
 use super::ui::Ui;
 use super::{Output, exit, location};
 
@@ -22,15 +23,8 @@ pub(super) struct What {
     snapshot: String,
     /// The root of the fork. The new snapshot lies below it under its old name, as chk-42.
     destination: String,
-    /// The snapshot was copied here by another tool: look up references below this old place
-    /// below the snapshot's real one. OLD alone: the new place is found among the folders above
-    /// the snapshot.
-    #[arg(long, value_name = "OLD[=NEW]")]
-    moved_from: Vec<String>,
-    /// A folder, usually a native savepoint, that holds files which relative references of this
-    /// snapshot do not find in its own folder.
-    #[arg(long, value_name = "FOLDER")]
-    look_in: Vec<String>,
+    #[command(flatten)]
+    lookups: Lookups,
     /// Read files on other services than the snapshot's own too, such as files of this machine for a
     /// snapshot in a bucket.
     #[arg(long)]
@@ -43,16 +37,7 @@ impl What {
             location::parse(&self.snapshot)?,
             location::parse(&self.destination)?,
         );
-        request.moved_from = self
-            .moved_from
-            .iter()
-            .map(|t| MovedFrom::parse(t))
-            .collect::<Result<_>>()?;
-        request.look_in = self
-            .look_in
-            .iter()
-            .map(|t| location::parse(t))
-            .collect::<Result<_>>()?;
+        self.lookups.add_to(&mut request)?;
         request.other_services = self.other_services;
         Ok(request)
     }

@@ -8,6 +8,7 @@ use crate::snapshot::CommitObject;
 use crate::store::Stores;
 use crate::verify::look_at_objects;
 
+use super::lookups::Lookups;
 use super::ui::Ui;
 use super::{Output, exit, location};
 
@@ -23,11 +24,14 @@ pub(super) struct Args {
     /// Read the metadata only; do not look at the files.
     #[arg(long)]
     no_stat: bool,
+    #[command(flatten)]
+    lookups: Lookups,
 }
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let at = location::parse(&args.snapshot)?;
-    let snapshot = CommitObject::read(stores, &at).await?.snapshot()?;
+    let commit = CommitObject::read(stores, &at).await?;
+    let snapshot = args.lookups.snapshot(stores, &commit, ui).await?;
     let stats = match args.no_stat {
         true => HashMap::new(),
         false => match look_at_objects(stores, &snapshot, ui).await {

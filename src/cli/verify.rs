@@ -2,9 +2,11 @@
 
 use crate::error::Result;
 use crate::report::{verify_json, verify_text};
+use crate::snapshot::CommitObject;
 use crate::store::Stores;
 use crate::verify;
 
+use super::lookups::Lookups;
 use super::ui::Ui;
 use super::{Output, exit, location};
 
@@ -13,10 +15,24 @@ use super::{Output, exit, location};
 pub(super) struct Args {
     /// The snapshot: the folder that holds `_metadata`.
     snapshot: String,
+    #[command(flatten)]
+    lookups: Lookups,
 }
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
-    let report = verify::verify(stores, &location::parse(&args.snapshot)?, ui).await?;
+    let at = location::parse(&args.snapshot)?;
+    let report = match args.lookups.is_empty() {
+        true => verify::verify(stores, &at, ui).await?,
+        false => {
+            let commit = CommitObject::read(stores, &at).await?;
+            verify::check(
+                stores,
+                &args.lookups.snapshot(stores, &commit, ui).await?,
+                ui,
+            )
+            .await?
+        }
+    };
     Ok(Output {
         text: verify_text(&report),
         json: verify_json(&report),

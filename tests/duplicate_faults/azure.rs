@@ -50,7 +50,7 @@ async fn looks_at_a_pending_copy_that_fail_are_repeated() {
 async fn a_lost_reply_to_a_copy_that_is_pending_is_waited_for() {
     let bench = bench(PendingEnd::Success).await;
     let lost = Action::LoseReply { after: None };
-    bench.server.add(Rule::on(Kind::Copy, lost).times(1));
+    bench.server.add(bench.on_copy(lost).times(1));
     bench.duplicate().await.unwrap();
     assert_eq!(bench.holds(1), Some(true));
 }
@@ -60,7 +60,7 @@ async fn a_lost_reply_to_an_overwrite_that_is_pending_is_waited_for() {
     let bench = bench(PendingEnd::Success).await;
     bench.put_seed(1, "b", 2);
     let lost = Action::LoseReply { after: None };
-    bench.server.add(Rule::on(Kind::Copy, lost).times(1));
+    bench.server.add(bench.on_copy(lost).times(1));
     bench.overwrite().await.unwrap();
     assert_eq!(bench.holds(1), Some(true));
 }

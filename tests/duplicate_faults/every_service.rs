@@ -92,7 +92,7 @@ async fn a_source_that_is_gone_is_not_found() {
 #[tokio::test]
 async fn a_lost_reply_to_a_creation_is_a_success_not_an_existing_object() {
     on_all(async |bench| {
-        bench.server.add(Rule::on(bench.copy_kind(), LOST).times(1));
+        bench.server.add(bench.on_copy(LOST).times(1));
         let receipt = bench.duplicate().await.unwrap();
         assert_eq!(receipt.attempts, 2);
         assert_eq!(bench.holds(1), Some(true));
@@ -106,7 +106,7 @@ async fn a_reply_lost_in_the_middle_is_a_success() {
         let half = Action::LoseReply { after: Some(20) };
         // Azure's answer has no body to break.
         if bench.service != Service::Azure {
-            bench.server.add(Rule::on(bench.copy_kind(), half).times(1));
+            bench.server.add(bench.on_copy(half).times(1));
             assert_eq!(bench.duplicate().await.unwrap().attempts, 2);
             assert_eq!(bench.holds(1), Some(true));
         }
@@ -118,7 +118,7 @@ async fn a_reply_lost_in_the_middle_is_a_success() {
 async fn a_lost_reply_is_recognised_whatever_the_etag_of_the_source() {
     on_all(async |bench| {
         bench.put_in_parts(0, "a", 1);
-        bench.server.add(Rule::on(bench.copy_kind(), LOST).times(1));
+        bench.server.add(bench.on_copy(LOST).times(1));
         bench.duplicate().await.unwrap();
         assert_eq!(bench.holds(1), Some(true));
     })
@@ -129,7 +129,7 @@ async fn a_lost_reply_is_recognised_whatever_the_etag_of_the_source() {
 async fn a_lost_reply_to_an_overwrite_is_a_success() {
     on_all(async |bench| {
         bench.put_seed(1, "b", 2);
-        bench.server.add(Rule::on(bench.copy_kind(), LOST).times(2));
+        bench.server.add(bench.on_copy(LOST).times(2));
         bench.overwrite().await.unwrap();
         assert_eq!(bench.holds(1), Some(true));
     })
@@ -143,9 +143,7 @@ async fn a_failure_answered_after_it_was_done_is_a_success() {
             status: 500,
             code: "InternalError",
         };
-        bench
-            .server
-            .add(Rule::on(bench.copy_kind(), failed).times(1));
+        bench.server.add(bench.on_copy(failed).times(1));
         bench.duplicate().await.unwrap();
         assert_eq!(bench.holds(1), Some(true));
     })
@@ -161,8 +159,7 @@ async fn a_request_that_did_not_arrive_does_not_make_a_foreign_object_ours() {
                 bench.put_in_parts(0, "a", 1);
             }
             bench.put_seed(1, "b", 2);
-            let copy = bench.copy_kind();
-            bench.server.add(Rule::on(copy, Action::Reset).times(1));
+            bench.server.add(bench.on_copy(Action::Reset).times(1));
             let result = bench.duplicate_to_free().await;
             let kept = bench.holds(2);
             assert_eq!(kept, Some(true));
@@ -175,9 +172,7 @@ async fn a_request_that_did_not_arrive_does_not_make_a_foreign_object_ours() {
 #[tokio::test]
 async fn a_request_that_did_not_arrive_is_repeated() {
     on_all(async |bench| {
-        bench
-            .server
-            .add(Rule::on(bench.copy_kind(), Action::Reset).times(2));
+        bench.server.add(bench.on_copy(Action::Reset).times(2));
         assert_eq!(bench.duplicate().await.unwrap().attempts, 3);
         assert_eq!(bench.holds(1), Some(true));
     })
@@ -197,7 +192,7 @@ async fn a_store_that_asks_to_slow_down_is_asked_again() {
 #[tokio::test]
 async fn a_store_that_never_recovers_is_unavailable() {
     on_all(async |bench| {
-        bench.server.add(Rule::on(bench.copy_kind(), SLOW_DOWN));
+        bench.server.add(bench.on_copy(SLOW_DOWN));
         assert_kind(bench.duplicate().await, ErrorKind::Unavailable);
         assert_eq!(bench.holds(1), None);
     })
@@ -265,7 +260,7 @@ async fn a_denial_is_final() {
             status: 403,
             code: "AccessDenied",
         };
-        let of_destination = Rule::on(bench.copy_kind(), denied).for_keys("b");
+        let of_destination = bench.on_copy(denied);
         bench.server.add(of_destination);
         assert_kind(bench.duplicate().await, ErrorKind::Denied);
         assert_eq!(bench.copies(), 1);
@@ -293,7 +288,7 @@ async fn chances_of_everything_end_in_the_right_state_or_an_error() {
                     code: "InternalError",
                 },
             ] {
-                faults.add(Rule::on(bench.copy_kind(), action).with_chance(0.08));
+                faults.add(bench.on_copy(action).with_chance(0.08));
             }
         }
         let options = DuplicateOptions {

@@ -12,7 +12,7 @@ async fn an_error_of_any_code_inside_a_success_is_not_a_success() {
     let run = async |code: &'static str, passes: bool| {
         let bench = Bench::new(Service::S3).await;
         let inside = Action::FailInside { code };
-        bench.server.add(Rule::on(Kind::Copy, inside).times(1));
+        bench.server.add(bench.on_copy(inside).times(1));
         match bench.duplicate().await {
             Ok(_) => assert!(passes && bench.holds(1) == Some(true), "{code}"),
             Err(e) => assert!(!passes && bench.holds(1).is_none(), "{code}: {e:?}"),
@@ -37,7 +37,7 @@ async fn errors_inside_every_success_end_in_an_error() {
     let inside = Action::FailInside {
         code: "InternalError",
     };
-    bench.server.add(Rule::on(Kind::Copy, inside));
+    bench.server.add(bench.on_copy(inside));
     assert_kind(bench.duplicate().await, ErrorKind::Unavailable);
     assert_eq!(bench.holds(1), None);
 }
@@ -49,7 +49,7 @@ async fn a_copy_that_trickles_for_longer_than_thirty_seconds_is_waited_for() {
         every: Duration::from_secs(3),
         total: Duration::from_secs(31),
     };
-    bench.server.add(Rule::on(Kind::Copy, slowly));
+    bench.server.add(bench.on_copy(slowly));
     assert_eq!(bench.duplicate().await.unwrap().attempts, 1);
     assert_eq!(bench.holds(1), Some(true));
 }
@@ -59,7 +59,7 @@ async fn a_silent_copy_is_waited_for() {
     let bench = Bench::new(Service::S3).await;
     bench
         .server
-        .add(Rule::on(Kind::Copy, Action::Delay(Duration::from_secs(2))));
+        .add(bench.on_copy(Action::Delay(Duration::from_secs(2))));
     assert_eq!(bench.duplicate().await.unwrap().attempts, 1);
     assert_eq!(bench.holds(1), Some(true));
 }
@@ -71,7 +71,7 @@ async fn an_object_that_appears_during_a_slow_copy_is_reported_and_kept() {
         every: Duration::from_millis(50),
         total: Duration::from_millis(600),
     };
-    bench.server.add(Rule::on(Kind::Copy, slowly).times(1));
+    bench.server.add(bench.on_copy(slowly).times(1));
     let other = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         bench.put_seed(1, "b", 2);

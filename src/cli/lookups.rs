@@ -1,0 +1,57 @@
+//! Where the files of a snapshot really are: shared by the verbs that read one.
+
+use crate::error::Result;
+use crate::fork::{ForkRequest, MovedFrom, understand};
+use crate::progress::Progress;
+use crate::snapshot::{CommitObject, Snapshot};
+use crate::store::Stores;
+
+use super::location;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Lookups {
+    /// The snapshot was copied here by another tool: look up references below this old place
+    /// below the snapshot's real one. OLD alone: the new place is found among the folders above
+    /// the snapshot.
+    #[arg(long, value_name = "OLD[=NEW]")]
+    moved_from: Vec<String>,
+    /// A folder, usually a native savepoint, that holds files which relative references of this
+    /// snapshot do not find in its own folder.
+    #[arg(long, value_name = "FOLDER")]
+    look_in: Vec<String>,
+}
+
+impl Lookups {
+    pub(super) fn is_empty(&self) -> bool {
+        self.moved_from.is_empty() && self.look_in.is_empty()
+    }
+
+    pub(super) fn add_to(&self, request: &mut ForkRequest) -> Result<()> {
+        request.moved_from = self
+            .moved_from
+            .iter()
+            .map(|t| MovedFrom::parse(t))
+            .collect::<Result<_>>()?;
+        request.look_in = self
+            .look_in
+            .iter()
+            .map(|t| location::parse(t))
+            .collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// The snapshot of `commit` as these rules understand it.
+    pub(super) async fn snapshot(
+        &self,
+        stores: &Stores,
+        commit: &CommitObject,
+        progress: &dyn Progress,
+    ) -> Result<Snapshot> {
+        if self.is_empty() {
+            return commit.snapshot();
+        }
+        let mut request = ForkRequest::new(commit.directory.clone(), commit.directory.clone());
+        self.add_to(&mut request)?;
+        Ok(understand(stores, commit, &request, progress).await?.0)
+    }
+}
