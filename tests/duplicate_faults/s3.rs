@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forkpoint::ErrorKind;
 
-use crate::fault::{Action, Content, Meta, Service};
+use crate::fault::{Action, Content, Kind, Meta, Rule, Service};
 use crate::{Bench, SIZE, assert_kind};
 
 #[tokio::test]
@@ -162,4 +162,26 @@ async fn a_service_without_part_copies_gets_a_whole_copy() {
             .open_uploads(Service::S3, crate::fault::BUCKETS[1])
             .is_empty()
     );
+}
+
+#[tokio::test]
+async fn where_conditions_of_copies_are_ignored_an_object_that_appears_meanwhile_is_kept() {
+    let bench = Bench::unknown(Service::S3).await;
+    let slowly = Action::Delay(Duration::from_millis(600));
+    {
+        let mut faults = bench.server.faults();
+        faults.ignore_destination_conditions = true;
+        faults.add(Rule::on(Kind::CopyPart, slowly).for_keys("b"));
+    }
+    let other = async {
+        while bench.server.log().count(Kind::CreateUpload) == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bench.put_seed(1, "b", 2);
+    };
+    let (result, ()) = tokio::join!(bench.duplicate(), other);
+    assert_eq!(bench.holds(2), Some(true));
+    assert_kind(result, ErrorKind::AlreadyExists);
+    let open = bench.server.open_uploads(Service::S3, "two");
+    assert!(open.is_empty(), "{open:?}");
 }
