@@ -4,24 +4,37 @@
 mod balance;
 mod cost;
 mod destination;
+mod eligible;
 mod estimate;
 mod execute;
 mod holders;
 mod independence;
 mod journal;
 mod mode;
+mod need;
 mod operator_state;
+mod outcome;
 mod plan;
 mod planner;
 mod rescale;
 mod restore_plan;
+mod segments;
+mod start_of_range;
 
 pub use balance::{Balanced, BoundReason, WorkerReason, Workload, balance};
+pub use cost::{CostModel, MethodCost, MethodPrice, NANOSECONDS, PriceTable};
 pub use destination::{ForkId, Layout};
+pub use estimate::{Estimate, MethodEstimate, WorkerEstimate, estimate};
 pub use execute::{ExecuteOptions, Executed, execute};
 pub use holders::{Assignment, assign_state};
 pub use independence::{Violation, find_violations};
 pub use journal::Journal;
 pub use mode::{BackendCapability, Execution, RestoreMode, TargetJob, TargetOperator};
+pub use need::{DuplicateReason, SkipReason};
 pub use plan::{FolderMove, ForkPlan, LeftBehind, PLAN_VERSION, Task, plan_fork};
+pub use planner::{ObjectFacts, RestoreRequest, plan_restore};
 pub use rescale::{ChannelMapper, default_max_parallelism, key_groups_of, subtask_of, subtasks_of};
+pub use restore_plan::{
+    BalanceReport, DroppedOperator, HolderOfTask, ImbalanceReason, KeepReason, Kept, LiveRange,
+    RESTORE_PLAN_VERSION, RestorePlan, RestoreTask, Skipped, SourceFate, StartOfRange, WorkerLoad,
+};

@@ -86,6 +86,18 @@ pub struct Balanced {
 }
 
 impl Balanced {
+    /// Of no jobs and no workers.
+    pub(super) fn nothing() -> Balanced {
+        Balanced {
+            worker_of: Vec::new(),
+            reason_of: Vec::new(),
+            loads: Vec::new(),
+            slowest: 0,
+            lower_bound: 0,
+            bound_reason: BoundReason::Nothing,
+        }
+    }
+
     /// The slowest worker in relation to the lower bound: 1 is the best there is.
     pub fn ratio(&self) -> f64 {
         if self.lower_bound == 0 {

@@ -1,0 +1,166 @@
+//! Which workers may duplicate which object: from holders, by way of the workers they are on, to
+//! groups of objects with the same workers.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+
+use super::mode::TargetJob;
+use super::restore_plan::HolderOfTask;
+
+/// A run of subtasks of one operator of the job.
+pub(super) type HolderRun = (u32, u32, u32);
+
+/// The workers of a job, by place: their numbers are sorted, and all else speaks of places.
+#[derive(Debug)]
+pub(super) struct Workers {
+    numbers: Vec<u32>,
+    /// For each operator the place of each subtask's worker; none where subtask `i` is on the
+    /// worker at place `i`.
+    places: Vec<Option<Vec<u32>>>,
+}
+
+impl Workers {
+    /// Workers 0 to `count` - 1, without a job.
+    pub(super) fn numbered(count: u32) -> Workers {
+        Workers {
+            numbers: (0..count).collect(),
+            places: Vec::new(),
+        }
+    }
+
+    /// The workers that the job's subtasks are on.
+    pub(super) fn of(job: &TargetJob) -> Result<Workers> {
+        let mut numbers: Vec<u32> = Vec::new();
+        for operator in &job.operators {
+            match operator.workers.is_empty() {
+                true => numbers.extend(0..operator.parallelism),
+                false => numbers.extend(&operator.workers),
+            }
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        let place = |number: u32| {
+            let place = numbers.binary_search(&number).ok();
+            place
+                .and_then(|place| u32::try_from(place).ok())
+                .ok_or_else(|| Error::invalid("more than 4 billion workers"))
+        };
+        let mut places = Vec::with_capacity(job.operators.len());
+        for operator in &job.operators {
+            let own: Vec<u32> = (0..operator.parallelism)
+                .map(|subtask| place(operator.worker(subtask)))
+                .collect::<Result<_>>()?;
+            let plain = (0u32..).zip(&own).all(|(subtask, place)| subtask == *place);
+            places.push((!plain).then_some(own));
+        }
+        Ok(Workers { numbers, places })
+    }
+
+    /// The numbers, sorted.
+    pub(super) fn numbers(&self) -> &[u32] {
+        &self.numbers
+    }
+
+    fn place(&self, operator: u32, subtask: u32) -> u32 {
+        match self.places.get(operator as usize) {
+            Some(Some(places)) => places.get(subtask as usize).copied().unwrap_or(subtask),
+            _ => subtask,
+        }
+    }
+
+    /// The places of a run's workers, as runs without order.
+    fn add_places(&self, run: HolderRun, to: &mut Vec<(u32, u32)>) {
+        let (operator, first, end) = run;
+        match self.places.get(operator as usize) {
+            Some(Some(places)) => {
+                let places = places.get(first as usize..end as usize).unwrap_or_default();
+                to.extend(places.iter().map(|place| (*place, place + 1)));
+            }
+            _ => to.push((first, end)),
+        }
+    }
+
+    /// The first of the holders that is on the worker at `place`.
+    pub(super) fn holder_on(&self, place: u32, runs: &[HolderRun]) -> Option<HolderOfTask> {
+        runs.iter().find_map(|(operator, first, end)| {
+            let found = match self.places.get(*operator as usize) {
+                Some(Some(_)) => {
+                    (*first..*end).find(|subtask| self.place(*operator, *subtask) == place)
+                }
+                _ => Some(place).filter(|subtask| (*first..*end).contains(subtask)),
+            };
+            found.map(|subtask| HolderOfTask {
+                operator: *operator,
+                subtask,
+            })
+        })
+    }
+}
+
+/// Groups of objects that the same workers may duplicate.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    by_holders: HashMap<Vec<HolderRun>, u32>,
+    by_workers: HashMap<Vec<(u32, u32)>, u32>,
+    workers: Vec<Vec<(u32, u32)>>,
+}
+
+impl Groups {
+    /// The group of objects with these holders, sorted.
+    pub(super) fn of(&mut self, workers: &Workers, holders: &[HolderRun]) -> u32 {
+        if let Some(group) = self.by_holders.get(holders) {
+            return *group;
+        }
+        let mut runs = Vec::new();
+        for run in holders {
+            workers.add_places(*run, &mut runs);
+        }
+        let group = self.with_workers(join(runs));
+        self.by_holders.insert(holders.to_vec(), group);
+        group
+    }
+
+    /// The group of objects that these workers may duplicate: runs of places, sorted, apart.
+    pub(super) fn with_workers(&mut self, runs: Vec<(u32, u32)>) -> u32 {
+        if let Some(group) = self.by_workers.get(&runs) {
+            return *group;
+        }
+        let group = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
+        self.workers.push(runs.clone());
+        self.by_workers.insert(runs, group);
+        group
+    }
+
+    /// The workers of each group, in an order that does not depend on the order in which the
+    /// groups were met; and the new number of each group.
+    pub(super) fn finish(self) -> (Vec<Vec<(u32, u32)>>, Vec<u32>) {
+        let mut order: Vec<(Vec<(u32, u32)>, usize)> = self
+            .workers
+            .into_iter()
+            .enumerate()
+            .map(|(old, runs)| (runs, old))
+            .collect();
+        order.sort_unstable();
+        let mut numbers = vec![0; order.len()];
+        for (new, (_, old)) in (0u32..).zip(&order) {
+            if let Some(slot) = numbers.get_mut(*old) {
+                *slot = new;
+            }
+        }
+        (order.into_iter().map(|(runs, _)| runs).collect(), numbers)
+    }
+}
+
+/// Sorts runs and unites those that touch.
+pub(super) fn join(mut runs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    runs.sort_unstable();
+    let mut joined: Vec<(u32, u32)> = Vec::with_capacity(runs.len());
+    for (first, end) in runs {
+        match joined.last_mut() {
+            Some(last) if first <= last.1 => last.1 = last.1.max(end),
+            _ => joined.push((first, end)),
+        }
+    }
+    joined
+}
