@@ -586,3 +586,101 @@ fn an_estimate_adds_up_and_knows_no_price_that_nobody_gave() {
     let money = estimate(&plan, &cost, Some(&prices)).money.unwrap();
     assert!((money - 0.12).abs() < 1e-9, "{money}");
 }
+
+#[test]
+fn only_proven_duplicates_are_reused_when_an_attempt_is_repeated() {
+    use forkpoint::restore::{Evidence, TaskState, judge, redistribute};
+    use forkpoint::store::{Receipt, Stat};
+    let snapshot = equal_files(128, 1, 4).finish();
+    let operators = vec![TargetOperator::new("a", 1, ReusesAlways)];
+    let job = job(operators, Execution::Offline { workers: 2 });
+    let plan = plan(&snapshot, &job, RestoreMode::NoClaim).unwrap();
+    let task = &plan.tasks[0];
+    let stat = |size, tag: &str| Stat {
+        size,
+        tag: Some(tag.into()),
+        version: None,
+    };
+    let (source, there) = (stat(MIB, "\"t\""), stat(MIB, "mine"));
+    let receipt = Receipt {
+        source: task.duplicate.source.clone(),
+        destination: task.duplicate.destination.clone(),
+        method: task.duplicate.method,
+        bytes: MIB,
+        source_tag: Some("t".into()),
+        destination_tag: Some("\"mine\"".into()),
+        attempts: 1,
+    };
+    let other = Receipt {
+        destination_tag: Some("other".into()),
+        ..receipt.clone()
+    };
+    let (longer, newer) = (stat(MIB + 1, "mine"), stat(MIB, "newer"));
+    for (source, destination, receipt, state) in [
+        (
+            Some(&source),
+            Some(&there),
+            Some(&receipt),
+            TaskState::Proven,
+        ),
+        (None, Some(&there), Some(&receipt), TaskState::Proven),
+        (Some(&source), Some(&there), None, TaskState::Unproven),
+        (
+            Some(&source),
+            Some(&there),
+            Some(&other),
+            TaskState::Unproven,
+        ),
+        (Some(&source), None, Some(&receipt), TaskState::Missing),
+        (
+            Some(&source),
+            Some(&longer),
+            Some(&receipt),
+            TaskState::Stranger,
+        ),
+        (
+            Some(&newer),
+            Some(&there),
+            Some(&receipt),
+            TaskState::SourceChanged,
+        ),
+        (None, None, Some(&receipt), TaskState::SourceChanged),
+    ] {
+        let evidence = Evidence {
+            source,
+            destination,
+            receipt,
+        };
+        assert_eq!(judge(task, &evidence), state, "{evidence:?}");
+    }
+    // Two tasks are left, and one of the workers.
+    let rest = redistribute(&plan, &[1, 3], &[1]).unwrap();
+    let places = |plan: &RestorePlan| {
+        let tasks = plan.tasks.iter().map(|t| t.duplicate.destination.clone());
+        tasks.collect::<Vec<_>>()
+    };
+    let all = places(&plan);
+    assert_eq!(places(&rest), [all[1].clone(), all[3].clone()]);
+    assert!(rest.tasks.iter().all(|t| t.worker == 1));
+    assert_eq!(
+        (rest.objects, rest.bytes, rest.workers.len()),
+        (2, 2 * MIB, 1)
+    );
+    assert!(redistribute(&plan, &[0], &[]).is_err());
+}
+
+#[test]
+fn what_an_abandoned_plan_may_have_written_is_never_the_sources() {
+    // An aborted checkpoint took files with it that a later one used (FLINK-24611).
+    let mut random = StdRng::seed_from_u64(13);
+    for _ in 0..100 {
+        let (model, job) = random_case(&mut random);
+        let snapshot = model.finish();
+        let plan = plan(&snapshot, &job, RestoreMode::NoClaim).unwrap();
+        let root = plan.destination.as_ref().unwrap();
+        for task in &plan.tasks {
+            assert!(root.contains(&task.duplicate.destination));
+            assert!(!root.contains(&task.duplicate.source));
+        }
+    }
+}

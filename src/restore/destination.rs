@@ -1,6 +1,7 @@
 //! Where each object goes: pure functions of the fork's id and the object's identity, so that a
 //! fork that was killed finds its own objects again, and two forks never write to one name.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
@@ -77,6 +78,8 @@ pub struct Layout {
     root: Location,
     snapshot: Location,
     folders: Vec<(Location, Location)>,
+    /// The same, for look-ups: merged files come with two folders for each subtask.
+    places: HashMap<Location, Location>,
 }
 
 impl Layout {
@@ -117,6 +120,7 @@ impl Layout {
             source: source.clone(),
             root: root.clone(),
             snapshot,
+            places: moves.iter().cloned().collect(),
             folders: moves,
         })
     }
@@ -157,13 +161,19 @@ impl Layout {
         if let Some(inside) = self.source.strip(&object.location) {
             return self.snapshot.join(inside);
         }
-        let holding = self
-            .folders
-            .iter()
-            .filter_map(|(from, to)| Some((from.key().len(), from.strip(&object.location)?, to)))
-            .max_by_key(|(depth, ..)| *depth);
-        if let Some((_, inside, to)) = holding {
-            return to.join(inside);
+        // The deepest folder that holds it.
+        let mut above = match self.places.is_empty() {
+            true => None,
+            false => Some(object.location.clone()),
+        };
+        while let Some(folder) = above {
+            if let Some(to) = self.places.get(&folder) {
+                return match folder.strip(&object.location) {
+                    Some("") | None => Ok(to.clone()),
+                    Some(inside) => to.join(inside),
+                };
+            }
+            above = folder.parent();
         }
         scope_folder(&self.root, &self.snapshot, object.scope)?
             .join(&new_name(&self.id, &object.location))

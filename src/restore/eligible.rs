@@ -18,6 +18,8 @@ pub(super) struct Workers {
     /// For each operator the place of each subtask's worker; none where subtask `i` is on the
     /// worker at place `i`.
     places: Vec<Option<Vec<u32>>>,
+    /// For each of these operators (place, subtask), sorted.
+    subtasks: Vec<Vec<(u32, u32)>>,
 }
 
 impl Workers {
@@ -26,6 +28,7 @@ impl Workers {
         Workers {
             numbers: (0..count).collect(),
             places: Vec::new(),
+            subtasks: Vec::new(),
         }
     }
 
@@ -54,19 +57,17 @@ impl Workers {
             let plain = (0u32..).zip(&own).all(|(subtask, place)| subtask == *place);
             places.push((!plain).then_some(own));
         }
-        Ok(Workers { numbers, places })
+        let subtasks = places.iter().map(by_place).collect();
+        Ok(Workers {
+            numbers,
+            places,
+            subtasks,
+        })
     }
 
     /// The numbers, sorted.
     pub(super) fn numbers(&self) -> &[u32] {
         &self.numbers
-    }
-
-    fn place(&self, operator: u32, subtask: u32) -> u32 {
-        match self.places.get(operator as usize) {
-            Some(Some(places)) => places.get(subtask as usize).copied().unwrap_or(subtask),
-            _ => subtask,
-        }
     }
 
     /// The places of a run's workers, as runs without order.
@@ -86,7 +87,10 @@ impl Workers {
         runs.iter().find_map(|(operator, first, end)| {
             let found = match self.places.get(*operator as usize) {
                 Some(Some(_)) => {
-                    (*first..*end).find(|subtask| self.place(*operator, *subtask) == place)
+                    let own = self.subtasks.get(*operator as usize)?;
+                    let from = own.partition_point(|entry| *entry < (place, *first));
+                    let (at, subtask) = own.get(from).copied()?;
+                    Some(subtask).filter(|subtask| at == place && subtask < end)
                 }
                 _ => Some(place).filter(|subtask| (*first..*end).contains(subtask)),
             };
@@ -96,6 +100,14 @@ impl Workers {
             })
         })
     }
+}
+
+/// (place, subtask) of the subtasks at these places, sorted; nothing where they are plain.
+fn by_place(places: &Option<Vec<u32>>) -> Vec<(u32, u32)> {
+    let places = places.as_deref().unwrap_or_default();
+    let mut sorted: Vec<(u32, u32)> = places.iter().copied().zip(0u32..).collect();
+    sorted.sort_unstable();
+    sorted
 }
 
 /// Groups of objects that the same workers may duplicate.

@@ -12,6 +12,7 @@ use crate::store::{DuplicateOptions, Existing, Location, Method, Receipt, Stat, 
 
 use super::journal::Journal;
 use super::plan::Task;
+use super::retry::proves;
 
 /// Receipts are written to the journal at least this often while there are any.
 const JOURNAL_EVERY: Duration = Duration::from_secs(1);
@@ -182,24 +183,10 @@ async fn is_ours(
     if there.size != task.size {
         return Ok(false);
     }
-    let pin = there.pin(task.destination.provider());
-    if let Some(receipt) = receipt
-        && pin.is_some()
-        && tag_eq(receipt.destination_tag.as_deref(), pin)
-        && receipt.source == task.source
-        && tag_eq(
-            receipt.source_tag.as_deref(),
-            task.source_stat().pin(task.source.provider()),
-        )
-    {
+    if receipt.is_some_and(|receipt| proves(receipt, task, there)) {
         return Ok(true);
     }
     stores
         .same_content(&task.source, &task.destination, task.size)
         .await
-}
-
-fn tag_eq(a: Option<&str>, b: Option<&str>) -> bool {
-    let plain = |t: Option<&str>| t.map(|t| t.trim_matches('"').to_string());
-    plain(a) == plain(b)
 }

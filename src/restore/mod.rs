@@ -1,5 +1,12 @@
-//! Planning: which object is duplicated to where, so that a new snapshot stands alone; running the
-//! plan; proving the result.
+//! Planning: which object is duplicated to where and by whom, so that a new snapshot or a restored
+//! job stands alone; running the plan; proving the result.
+//!
+//! There are two kinds of plans. [`plan_fork`] duplicates everything, in one process.
+//! [`plan_restore`] plans for a job as a whole: [`assign_state`] finds out which subtasks get which
+//! state, each object that must be duplicated goes to one of those that hold it, and [`balance`]
+//! chooses which one so that the slowest worker is done soonest. Both name the duplicates by
+//! [`Layout`]. Decisions are pure functions that return their reasons; only [`execute`] and
+//! [`Journal`] do I/O.
 
 mod balance;
 mod cost;
@@ -18,6 +25,7 @@ mod plan;
 mod planner;
 mod rescale;
 mod restore_plan;
+mod retry;
 mod segments;
 mod start_of_range;
 
@@ -38,3 +46,4 @@ pub use restore_plan::{
     BalanceReport, DroppedOperator, HolderOfTask, ImbalanceReason, KeepReason, Kept, LiveRange,
     RESTORE_PLAN_VERSION, RestorePlan, RestoreTask, Skipped, SourceFate, StartOfRange, WorkerLoad,
 };
+pub use retry::{Evidence, TaskState, judge, redistribute};

@@ -13,7 +13,7 @@ import org.apache.flink.runtime.state.memory.ByteStreamStateHandle;
  * <p>The formulas are Flink's KeyGroupRangeAssignment, the intersections those of its handles, operator state is spread by
  * its RoundRobinOperatorStateRepartitioner, channels by its SubtaskStateMapper.
  *
- * <p>java -cp FLINK_HOME/lib/flink-dist-1.20.5.jar tests/flink/rescale/RescaleTable.java > tests/fixtures/rescale/flink-1.20.5.txt
+ * <p>java -cp "FLINK_HOME/lib/flink-dist-1.20.5.jar:FLINK_HOME/lib/*" tests/flink/rescale/RescaleTable.java > tests/fixtures/rescale/flink-1.20.5.txt
  */
 public class RescaleTable {
     static final int[][] RESCALES = {
@@ -110,8 +110,8 @@ public class RescaleTable {
     }
 
     /**
-     * operator CASE OLD NEW: then a line `part CASE HANDLE NAME MODE ELEMENTS` for each state in the order of the handle's map, and a
-     * line `gets CASE SUBTASK HANDLES` for each new subtask.
+     * operator CASE OLD NEW: then a line `part CASE HANDLE NAME MODE ELEMENTS` for each state in the order of the handle's map (handles
+     * count from 1), and a line `gets CASE SUBTASK HANDLES` for each new subtask.
      */
     static void operatorState(int number, Random random) {
         int old = 1 + random.nextInt(6);
