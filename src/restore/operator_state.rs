@@ -16,6 +16,15 @@ pub(super) struct OldHandle<'a> {
     pub(super) parts: &'a [OperatorStatePart],
 }
 
+/// One named state, over all handles.
+struct Named {
+    /// Where it comes in the order of the engine.
+    order: u32,
+    distribution: Distribution,
+    /// Handles with their number of elements, by subtask.
+    entries: Vec<(u32, u32)>,
+}
+
 /// For each handle the subtasks that get at least one element of it, as (handle, run) in any
 /// order, runs of one handle perhaps overlapping. `handles` are those of one operator, by subtask.
 ///
@@ -33,22 +42,23 @@ pub(super) fn spread(
             give(handle.handle, handle.subtask..handle.subtask + 1);
         }
     }
-    // Name -> (order, how, [(handle, elements)]). The map's own order is of no account.
-    let mut states: BTreeMap<u32, (u32, Distribution, Vec<(u32, u32)>)> = BTreeMap::new();
+    let mut states: BTreeMap<u32, Named> = BTreeMap::new();
     for handle in handles {
         for part in handle.parts {
-            states
-                .entry(part.name)
-                .or_insert_with(|| (part.order, part.distribution, Vec::new()))
-                .2
-                .push((handle.handle, part.elements));
+            let state = states.entry(part.name).or_insert_with(|| Named {
+                order: part.order,
+                distribution: part.distribution,
+                entries: Vec::new(),
+            });
+            state.entries.push((handle.handle, part.elements));
         }
     }
-    let mut split: Vec<(u32, Vec<(u32, u32)>)> = Vec::new();
-    for (order, distribution, entries) in states.into_values() {
-        match distribution {
+    let mut split: Vec<Named> = Vec::new();
+    for state in states.into_values() {
+        let entries = &state.entries;
+        match state.distribution {
             Distribution::Split if same => {}
-            Distribution::Split => split.push((order, entries)),
+            Distribution::Split => split.push(state),
             Distribution::Union => {
                 for (handle, _) in entries.iter().filter(|(_, elements)| *elements > 0) {
                     give(*handle, 0..new);
@@ -64,15 +74,15 @@ pub(super) fn spread(
             }
         }
     }
-    split.sort_by_key(|(order, _)| *order);
+    split.sort_by_key(|state| state.order);
     round_robin(&split, new, give);
 }
 
 /// Deals out the elements of each state in turn: everybody gets the same number, and those that
 /// get one more are the next ones after those that got one more of the state before.
-fn round_robin(states: &[(u32, Vec<(u32, u32)>)], new: u32, give: &mut dyn FnMut(u32, Range<u32>)) {
+fn round_robin(states: &[Named], new: u32, give: &mut dyn FnMut(u32, Range<u32>)) {
     let mut start = 0;
-    for (_, entries) in states {
+    for Named { entries, .. } in states {
         let total: u64 = entries
             .iter()
             .map(|(_, elements)| u64::from(*elements))

@@ -3,11 +3,13 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code, unreachable_pub)]
 
+use std::collections::{BTreeSet, HashSet};
+
 use forkpoint::Result;
 use forkpoint::restore::{
     BackendCapability, ChannelMapper, CostModel, Execution, ForkId, Layout, ObjectFacts,
-    RestoreMode, RestorePlan, RestoreRequest, TargetJob, TargetOperator, key_groups_of,
-    plan_restore,
+    RestoreMode, RestorePlan, RestoreRequest, TargetJob, TargetOperator, assign_state,
+    key_groups_of, plan_restore,
 };
 use forkpoint::snapshot::{
     DeclaredSize, Distribution, FileRole, Handle, Holder, KeyGroupRange, Kind, Object, Operator,
@@ -383,5 +385,87 @@ fn keyed(random: &mut StdRng, model: &mut Model, operator: u32, subtask: u32, ch
         let path = format!("chk-7/full-{operator}-{subtask}");
         let object = model.object(&path, 8 * MIB, Scope::Exclusive);
         model.refer(handle, object, FileRole::Content, Part::Whole);
+    }
+}
+
+/// A live job: id, parallelism and backend of each operator.
+pub fn live(operators: &[(&str, u32, BackendCapability)]) -> TargetJob {
+    let operators = operators
+        .iter()
+        .map(|(id, p, b)| TargetOperator::new(*id, *p, *b));
+    job(operators.collect(), Execution::Live)
+}
+
+/// All that must hold of any plan for independence.
+pub fn check(snapshot: &Snapshot, job: &TargetJob, plan: &RestorePlan) {
+    let table = snapshot.references.as_ref().unwrap();
+    let assignment = assign_state(snapshot, job).unwrap();
+    // Exactly once, or for a reason not at all.
+    let mut seen = BTreeSet::new();
+    let skipped = plan.skipped.iter().map(|s| &s.source);
+    let dropped = plan.dropped.iter().flat_map(|d| &d.files);
+    for source in plan
+        .tasks
+        .iter()
+        .map(|t| &t.duplicate.source)
+        .chain(skipped)
+    {
+        assert!(seen.insert(source), "{source} twice");
+    }
+    seen.extend(dropped);
+    assert_eq!(
+        seen.len(),
+        snapshot.objects.len(),
+        "some object is forgotten"
+    );
+    // Distinct destinations, inside the root and none of the sources.
+    let sources: HashSet<_> = snapshot.objects.iter().map(|o| &o.location).collect();
+    let mut destinations = HashSet::new();
+    for task in &plan.tasks {
+        let to = &task.duplicate.destination;
+        assert!(destinations.insert(to) && !sources.contains(to));
+        assert!(plan.destination.as_ref().unwrap().contains(to));
+    }
+    assert_eq!(plan.find_violations(snapshot), []);
+    // A live holder does it, on its own worker.
+    let numbers: Vec<u32> = plan.workers.iter().map(|w| w.worker).collect();
+    for task in &plan.tasks {
+        assert!(numbers.contains(&task.worker));
+        let Some(holder) = task.holder else {
+            assert!(job.execution != Execution::Live);
+            continue;
+        };
+        let operator = &job.operators[holder.operator as usize];
+        let worker = operator.workers.get(holder.subtask as usize);
+        assert_eq!(task.worker, worker.copied().unwrap_or(holder.subtask));
+        let index = snapshot
+            .objects
+            .binary_search_by(|o| o.location.cmp(&task.duplicate.source));
+        let refers = table
+            .references
+            .iter()
+            .filter(|r| index.is_err() || r.object as usize == index.unwrap())
+            .any(|r| {
+                assignment.target(table.handles[r.handle as usize].operator)
+                    == Some(holder.operator)
+                    && assignment
+                        .holders(r.handle)
+                        .any(|run| run.contains(&holder.subtask))
+            });
+        assert!(refers, "{task:?} is not held by its copier");
+    }
+    // The sums agree.
+    assert_eq!(plan.objects, plan.tasks.len() as u64);
+    assert_eq!(
+        plan.bytes,
+        plan.tasks.iter().map(|t| t.duplicate.size).sum::<u64>()
+    );
+    let slowest = plan.workers.iter().map(|w| w.cost_ns).max().unwrap_or(0);
+    assert_eq!(plan.balance.slowest_ns, slowest);
+    assert!(plan.balance.lower_bound_ns <= slowest);
+    if let Some(rule) = plan.balance.start_of_range
+        && rule.without_copier == 0
+    {
+        assert!(rule.slowest_ns >= plan.balance.lower_bound_ns);
     }
 }

@@ -249,11 +249,14 @@ fn resolve<T>(bytes: &[u8], path: Utf<'_>, rule: impl FnOnce(&str) -> Result<T>)
     rule(&text).map_err(at_byte)
 }
 
+/// A place, and for relative paths the plain form of the path.
+type Resolved = (Place, Option<String>);
+
 struct Reader<'a> {
     bytes: &'a [u8],
     lookup: &'a Lookup,
     /// Most references repeat a text that was resolved before.
-    by_text: HashMap<(bool, &'a [u8]), (Place, Option<String>)>,
+    by_text: HashMap<(bool, &'a [u8]), Resolved>,
     /// By place, with the number by which they were met.
     objects: HashMap<Place, (u32, Object)>,
     table: Option<Table<'a>>,
