@@ -19,7 +19,7 @@ use forkpoint::snapshot::{
     DeclaredSize, FileRole, Handle, Holder, Kind, Object, Operator, Part, References, Scope,
     Snapshot, StateKind, StateReference,
 };
-use forkpoint::store::{Location, Method};
+use forkpoint::store::{Location, Method, Stat};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -78,11 +78,12 @@ fn one(objects: u32, subtasks: u32, spread: bool) {
     let start = Instant::now();
     let plan = plan_restore(&request, &mut |object, _| {
         Ok(ObjectFacts {
-            size: object.size.bytes().unwrap_or(0),
+            stat: Stat {
+                size: object.size.bytes().unwrap_or(0),
+                ..Stat::default()
+            },
             method: Method::S3Copy,
             reason: "one service".into(),
-            tag: None,
-            version: None,
         })
     })
     .unwrap();

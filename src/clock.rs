@@ -18,3 +18,10 @@ pub(crate) fn backoff(attempt: u32, base: Duration, ceiling: Duration) -> Durati
 pub(crate) fn random_id() -> u64 {
     rand::random()
 }
+
+/// Milliseconds since 1970, for names that sort by the time of the run that made them.
+pub(crate) fn unix_millis() -> u128 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis())
+}

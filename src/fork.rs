@@ -12,6 +12,7 @@
 //!    (`fork_refusals::a_stranger_at_a_destination_is_refused`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -19,11 +20,10 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::restore::{
-    ExecuteOptions, Executed, ForkId, ForkPlan, Journal, Layout, execute, find_violations,
-    plan_fork,
+    ExecuteOptions, Executed, ForkId, ForkPlan, Layout, execute, find_violations, plan_fork,
 };
 use crate::snapshot::{CommitObject, Lookup, Prefix, Snapshot};
-use crate::store::{Location, Method, Stat, Stores};
+use crate::store::{Journal, Location, Method, Stat, Stores};
 use crate::verify;
 
 /// How many references are tried when the new place of a moved prefix is looked for.
@@ -156,6 +156,7 @@ pub async fn plan(
         source = commit.snapshot_by(&lookup)?;
         stats = verify::look_at_objects(stores, &source, progress).await?;
     }
+    stores.check_bucket(&request.destination).await?;
     let problems = verify::find_problems(&source, &stats);
     if !problems.is_empty() {
         return Err(verify::damage_error(&source, &problems).during("fork"));
@@ -250,12 +251,12 @@ pub async fn run(
     let plan = &planned.plan;
     let commit_at = plan.snapshot.join(planned.commit.format.commit_object())?;
     refuse_stranger(stores, &commit_at, &planned.metadata).await?;
-    let journal = Journal::new(&plan.destination, &plan.fork_id)?;
+    let journal = Arc::new(Journal::open(stores, &plan.destination, &plan.fork_id).await?);
     let executed = execute(stores, &plan.tasks, &journal, options, progress, cancel).await?;
     cancel.check()?;
     commit(stores, &commit_at, &planned.metadata).await?;
     prove(stores, planned, progress).await?;
-    journal.remove(stores).await?;
+    journal.remove().await?;
     let Executed {
         copied,
         reused,

@@ -1,4 +1,51 @@
 //! Duplicate, restore, own and safely delete checkpoints on object stores.
+//!
+//! Incremental checkpoints share files: the moment a second job starts from `chk-42`, nobody knows
+//! who may delete what. This crate makes an *independent* snapshot from an old one: every file that
+//! it needs is duplicated (by the store itself where that can), every reference is rewritten, and
+//! the result is proved from what was written.
+//!
+//! # Fork a checkpoint
+//!
+//! ```no_run
+//! use forkpoint::fork::{ForkRequest, fork};
+//! use forkpoint::progress::{Cancel, Silent};
+//! use forkpoint::store::{Location, Stores};
+//!
+//! # async fn demo() -> forkpoint::Result<()> {
+//! let stores = Stores::from_env();
+//! let request = ForkRequest::new(
+//!     Location::parse("s3://prod/ckpt/3f2a.../chk-42")?,
+//!     Location::parse("s3://staging/forks/orders")?,
+//! );
+//! let report = fork(&stores, &request, &Silent, &Cancel::default()).await?;
+//! println!("restore from {}", report.snapshot);
+//! # Ok(()) }
+//! ```
+//!
+//! # Look before you leap
+//!
+//! [`fork::plan`] writes nothing and says where every object goes and how. [`verify::verify`] checks
+//! that all a snapshot needs is there. [`snapshot::CommitObject`] reads any snapshot.
+//!
+//! # Duplicate one object
+//!
+//! ```no_run
+//! # async fn demo() -> forkpoint::Result<()> {
+//! let receipt = forkpoint::store::duplicate("gs://a/state", "gs://b/state").await?;
+//! assert!(receipt.method.is_server_side());
+//! # Ok(()) }
+//! ```
+//!
+//! # Read Flink's `_metadata`
+//!
+//! [`snapshot::flink`] is a complete codec: every version that Flink 1.2 to 2.3 writes, every kind
+//! of handle, byte for byte.
+//!
+//! # Features
+//!
+//! `cli` (default): the `forkpoint` command. A library user builds with
+//! `default-features = false`.
 
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -1,5 +1,8 @@
 //! Forks of every fixture to each emulator, and from bucket to bucket inside each.
 
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use forkpoint::fork::{ForkRequest, fork};

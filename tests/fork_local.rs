@@ -1,5 +1,8 @@
 //! Forks of real checkpoints on the local disk and in memory.
 
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use forkpoint::ErrorKind;

@@ -256,7 +256,7 @@ fn only_proven_duplicates_are_reused_when_an_attempt_is_repeated() {
     let stat = |size, tag: &str| Stat {
         size,
         tag: Some(tag.into()),
-        version: None,
+        ..Stat::default()
     };
     let (source, there) = (stat(MIB, "\"t\""), stat(MIB, "mine"));
     let receipt = Receipt {

@@ -21,14 +21,15 @@ pub(super) struct Args {
     /// Print the plan and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Objects under way at once.
-    #[arg(long, value_name = "N", default_value_t = 32)]
-    concurrency: u16,
+    /// Objects under way at once. Left out: 32 on local disk, and on object stores as many as the
+    /// store answers well, up to 256.
+    #[arg(long, value_name = "N")]
+    concurrency: Option<u16>,
 }
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let mut request = args.what.request()?;
-    request.execute.concurrency = usize::from(args.concurrency.max(1));
+    request.execute.objects_at_once = args.concurrency.map(|n| usize::from(n.max(1)));
     let planned = fork::plan(stores, &request, ui).await?;
     if args.dry_run {
         return Ok(Output {

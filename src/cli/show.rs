@@ -30,7 +30,14 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let snapshot = CommitObject::read(stores, &at).await?.snapshot()?;
     let stats = match args.no_stat {
         true => HashMap::new(),
-        false => look_at_objects(stores, &snapshot, ui).await?,
+        false => match look_at_objects(stores, &snapshot, ui).await {
+            Ok(stats) => stats,
+            // What the metadata says can be shown all the same.
+            Err(e) => {
+                ui.warn(&format!("the files could not be looked at: {e}"));
+                HashMap::new()
+            }
+        },
     };
     let report = ShowReport { snapshot, stats };
     Ok(Output {

@@ -27,6 +27,12 @@ impl Ui {
         }
     }
 
+    /// Something the user should know although the work goes on.
+    pub(super) fn warn(&self, text: &str) {
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr().lock(), "warning: {text}");
+    }
+
     fn with_bar(&self, act: impl FnOnce(&mut Option<ProgressBar>)) {
         act(&mut self.bar.lock().unwrap_or_else(PoisonError::into_inner));
     }

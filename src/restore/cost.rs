@@ -11,6 +11,8 @@ use crate::store::Method;
 pub const NANOSECONDS: u64 = 1_000_000_000;
 /// Bytes that the relay reads and writes at a time, by default.
 const PART_BYTES: u64 = 8 * 1024 * 1024;
+/// Bytes that one part of a copy in parts has, by default.
+const COPY_PART_BYTES: u64 = 256 * 1024 * 1024;
 
 /// What one method costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +97,13 @@ impl Default for CostModel {
             latency_ns: MILLISECOND / 10,
             ..server(bytes_per_second)
         };
+        // Many parts at once, so faster; and three round trips more.
+        let parts = MethodCost {
+            latency_ns: 240 * MILLISECOND,
+            bytes_per_second: 800_000_000,
+            bytes_per_write: COPY_PART_BYTES,
+            ..server(0)
+        };
         let relay = MethodCost {
             latency_ns: 120 * MILLISECOND,
             bytes_per_second: 100_000_000,
@@ -105,9 +114,11 @@ impl Default for CostModel {
         CostModel {
             methods: BTreeMap::from([
                 (Method::S3Copy, server(200_000_000)),
+                (Method::S3PartCopy, parts),
                 (Method::GcsRewrite, server(0)),
                 (Method::AzureCopy, server(200_000_000)),
                 (Method::LocalReflink, local(0)),
+                (Method::LocalHardLink, local(0)),
                 (Method::LocalCopy, local(1_000_000_000)),
                 (Method::MemoryCopy, local(0)),
                 (Method::Relay, relay),

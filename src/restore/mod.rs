@@ -5,8 +5,8 @@
 //! [`plan_restore`] plans for a job as a whole: [`assign_state`] finds out which subtasks get which
 //! state, each object that must be duplicated goes to one of those that hold it, and [`balance`]
 //! chooses which one so that the slowest worker is done soonest. Both name the duplicates by
-//! [`Layout`]. Decisions are pure functions that return their reasons; only [`execute`] and
-//! [`Journal`] do I/O.
+//! [`Layout`]. Decisions are pure functions that return their reasons; only [`execute`]
+//! does I/O.
 
 mod balance;
 mod cost;
@@ -16,7 +16,6 @@ mod estimate;
 mod execute;
 mod holders;
 mod independence;
-mod journal;
 mod mode;
 mod need;
 mod operator_state;
@@ -36,7 +35,6 @@ pub use estimate::{Estimate, MethodEstimate, WorkerEstimate, estimate};
 pub use execute::{ExecuteOptions, Executed, execute};
 pub use holders::{Assignment, assign_state};
 pub use independence::{Violation, find_violations};
-pub use journal::Journal;
 pub use mode::{BackendCapability, Execution, RestoreMode, TargetJob, TargetOperator};
 pub use need::{DuplicateReason, SkipReason};
 pub use plan::{FolderMove, ForkPlan, LeftBehind, PLAN_VERSION, Task, plan_fork};

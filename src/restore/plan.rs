@@ -33,6 +33,9 @@ pub struct Task {
     pub source_tag: Option<String>,
     /// The source's version or generation when it was looked at.
     pub source_version: Option<String>,
+    /// The source's storage class, where a listing told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_class: Option<String>,
 }
 
 impl Task {
@@ -42,6 +45,7 @@ impl Task {
             size: self.size,
             tag: self.source_tag.clone(),
             version: self.source_version.clone(),
+            storage_class: self.storage_class.clone(),
         }
     }
 }
@@ -133,6 +137,7 @@ pub fn plan_fork(
             scope: object.scope,
             source_tag: stat.tag.clone(),
             source_version: stat.version.clone(),
+            storage_class: stat.storage_class.clone(),
         });
     }
     let sources: HashSet<&Location> = snapshot.objects.iter().map(|o| &o.location).collect();

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::error::{Error, Result};
 use crate::snapshot::{Object, References, Snapshot, StateKind};
-use crate::store::{Location, Method};
+use crate::store::{Location, Method, Stat};
 
 use super::balance::{Balanced, Workload, balance};
 use super::cost::CostModel;
@@ -28,16 +28,12 @@ const NAMED_IN_ERRORS: usize = 5;
 /// What is known of an object besides what the metadata says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectFacts {
-    /// Its size in bytes.
-    pub size: u64,
+    /// Size and tags, as the store says.
+    pub stat: Stat,
     /// How it will be copied.
     pub method: Method,
     /// Why so.
     pub reason: Cow<'static, str>,
-    /// Its ETag.
-    pub tag: Option<String>,
-    /// Its version or generation.
-    pub version: Option<String>,
 }
 
 /// Everything that a plan is made from.
@@ -388,17 +384,19 @@ fn make_task(
 ) -> Result<RestoreTask> {
     let destination = layout.place(object)?;
     let facts = facts(object, &destination)?;
-    let (live_bytes, ranges, cost_ns) = live_part(request.cost, facts.method, facts.size, all, own);
+    let (live_bytes, ranges, cost_ns) =
+        live_part(request.cost, facts.method, facts.stat.size, all, own);
     Ok(RestoreTask {
         duplicate: Task {
             source: object.location.clone(),
             destination,
-            size: facts.size,
+            size: facts.stat.size,
             method: facts.method,
             reason: facts.reason,
             scope: object.scope,
-            source_tag: facts.tag,
-            source_version: facts.version,
+            source_tag: facts.stat.tag,
+            source_version: facts.stat.version,
+            storage_class: facts.stat.storage_class,
         },
         needed,
         worker: 0,

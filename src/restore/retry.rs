@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::store::{Receipt, Stat};
+use crate::store::{Receipt, Stat, same_tag};
 
 use super::balance::{Workload, balance};
 use super::mode::Execution;
@@ -53,7 +53,11 @@ pub fn judge(task: &RestoreTask, evidence: &Evidence<'_>) -> TaskState {
     };
     match (evidence.destination, evidence.receipt) {
         (Some(there), _) if there.size != length => TaskState::Stranger,
-        (Some(there), Some(receipt)) if proves(receipt, plan, there) => TaskState::Proven,
+        (Some(there), Some(receipt))
+            if receipt.proves(&plan.source, &plan.source_stat(), there) =>
+        {
+            TaskState::Proven
+        }
         _ if evidence.source.is_none() => TaskState::SourceChanged,
         (Some(_), _) => TaskState::Unproven,
         (None, _) => TaskState::Missing,
@@ -62,30 +66,11 @@ pub fn judge(task: &RestoreTask, evidence: &Evidence<'_>) -> TaskState {
 
 fn has_changed(plan: &Task, now: &Stat) -> bool {
     let differ = |a: &Option<String>, b: &Option<String>| {
-        a.is_some() && b.is_some() && !tag_eq(a.as_deref(), b.as_deref())
+        a.is_some() && b.is_some() && !same_tag(a.as_deref(), b.as_deref())
     };
     now.size != plan.size
         || differ(&now.tag, &plan.source_tag)
         || differ(&now.version, &plan.source_version)
-}
-
-/// A receipt proves that the object at the destination is ours if it names this very object and
-/// the source as it was planned.
-pub(super) fn proves(receipt: &Receipt, task: &Task, there: &Stat) -> bool {
-    let pin = there.pin(task.destination.provider());
-    let source = task.source_stat();
-    pin.is_some()
-        && tag_eq(receipt.destination_tag.as_deref(), pin)
-        && receipt.source == task.source
-        && tag_eq(
-            receipt.source_tag.as_deref(),
-            source.pin(task.source.provider()),
-        )
-}
-
-fn tag_eq(a: Option<&str>, b: Option<&str>) -> bool {
-    let plain = |t: Option<&str>| t.map(|t| t.trim_matches('"').to_string());
-    plain(a) == plain(b)
 }
 
 /// The plan with some of its tasks only, given to other workers: what a coordinator hands out when

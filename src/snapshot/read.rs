@@ -58,6 +58,7 @@ impl CommitObject {
                 Err(e) => return Err(e),
             }
         }
+        stores.check_bucket(at).await?;
         Err(Error::new(
             ErrorKind::NotFound,
             "no snapshot here: there is no `_metadata`",

@@ -13,16 +13,14 @@ use http::{Method as HttpMethod, Request};
 use object_store::azure::{
     AzureAuthorizer, AzureConfigKey, AzureCredential, MicrosoftAzure, MicrosoftAzureBuilder,
 };
-use object_store::client::{HttpClient, HttpRequest, HttpRequestBody};
+use object_store::client::{HttpRequest, HttpRequestBody};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::duplicate::{Copied, CopyOrder};
 use super::errors;
-use super::http::{
-    Answer, Attempt, answered_badly, encode_key, patience, send, unanswered, with_retries,
-};
+use super::http::{Answer, Attempt, Wire, answered_badly, encode_key, patience, with_retries};
 use super::location::Bucket;
 use super::method::Method;
 use super::options::Options;
@@ -63,10 +61,13 @@ impl AzureContainer {
         bucket: &Bucket,
         options: &Options,
         client: object_store::ClientOptions,
+        retry: object_store::RetryConfig,
     ) -> Result<AzureContainer> {
         let at = format!("az://{}", bucket.name);
         let fail = |e| errors::from_client(e, "open", &at);
-        let mut builder = MicrosoftAzureBuilder::new().with_client_options(client);
+        let mut builder = MicrosoftAzureBuilder::new()
+            .with_client_options(client)
+            .with_retry(retry);
         for (name, value) in options.with_prefix("AZURE_") {
             if let Ok(key) = name.to_ascii_lowercase().parse::<AzureConfigKey>() {
                 builder = builder.with_config(key, value);
@@ -189,20 +190,19 @@ impl AzureContainer {
     /// copies at once, else one more for each look at a pending copy.
     pub(crate) async fn copy(
         &self,
-        http: &HttpClient,
+        wire: Wire<'_>,
         from: &AzureContainer,
         order: &CopyOrder<'_>,
     ) -> Result<Copied> {
-        let outcome = with_retries(async |_, uncertain_before| {
-            let request = match self.copy_request(from, order).await {
-                Ok(request) => request,
-                Err(e) => return Attempt::Failed(e),
-            };
-            let answer = match send(http, request, patience(order.size)).await {
-                Ok(answer) => answer,
-                Err(why) => return unanswered(why, "copy to", order.destination),
-            };
-            self.judge(http, &answer, order, uncertain_before).await
+        let outcome = with_retries(|uncertain_before| async move {
+            wire.attempt(
+                self.copy_request(from, order),
+                patience(order.size),
+                "copy to",
+                order.destination,
+                |answer| async move { self.judge(wire, &answer, order, uncertain_before).await },
+            )
+            .await
         })
         .await?;
         Ok(Copied {
@@ -213,7 +213,7 @@ impl AzureContainer {
 
     async fn judge(
         &self,
-        http: &HttpClient,
+        wire: Wire<'_>,
         answer: &Answer,
         order: &CopyOrder<'_>,
         uncertain_before: bool,
@@ -226,35 +226,31 @@ impl AzureContainer {
                     answer.header("x-ms-copy-id"),
                 ) {
                     (Some("success"), _) => Attempt::Done(Copied::new(Method::AzureCopy, tag)),
-                    (Some("pending"), Some(id)) => match self.wait_for(http, order, id).await {
+                    (Some("pending"), Some(id)) => match self.wait_for(wire, order, id).await {
                         Ok(tag) => Attempt::Done(Copied::new(Method::AzureCopy, tag)),
                         Err(e) => Attempt::Failed(e),
                     },
                     _ => answered_badly(answer, "copy to", order.destination),
                 }
             }
-            409 | 412 => match order.look_at_destination(&self.store).await {
-                Err(e) => Attempt::Failed(e),
-                Ok(Some(there)) if uncertain_before && order.is_our_copy(&there) => {
-                    Attempt::Done(Copied::new(Method::AzureCopy, there.e_tag))
-                }
-                Ok(Some(_)) if order.create_only => Attempt::Failed(
-                    Error::new(ErrorKind::AlreadyExists, "an object is already there")
-                        .during("copy to")
-                        .at(order.destination),
-                ),
-                Ok(_) if answer.status == 412 => Attempt::Failed(order.source_changed()),
-                Ok(_) => answered_badly(answer, "copy to", order.destination),
-            },
+            409 if !String::from_utf8_lossy(&answer.body).contains("BlobAlreadyExists") => {
+                answered_badly(answer, "copy to", order.destination)
+            }
+            409 | 412 => {
+                order
+                    .after_refusal(&self.store, Method::AzureCopy, uncertain_before)
+                    .await
+            }
             404 => Attempt::Failed(errors::from_answer(404, &answer.body, "copy", order.source)),
             _ => answered_badly(answer, "copy to", order.destination),
         }
     }
 
-    /// Looks at the destination until its copy `id` is no longer pending.
+    /// Looks at the destination until its copy `id` is no longer pending. Asked to stop, it has the
+    /// service stop too.
     async fn wait_for(
         &self,
-        http: &HttpClient,
+        wire: Wire<'_>,
         order: &CopyOrder<'_>,
         id: &str,
     ) -> Result<Option<String>> {
@@ -265,26 +261,36 @@ impl AzureContainer {
         };
         let mut pause = POLL_FIRST;
         loop {
-            clock::sleep(pause).await;
-            pause = (pause * 2).min(POLL_CEILING);
-            let looked = with_retries(async |_, _| {
-                let request = Request::builder()
-                    .method(HttpMethod::HEAD)
-                    .uri(self.url_of(order.destination.key()))
-                    .body(HttpRequestBody::empty())
-                    .map_err(|e| Error::invalid(e.to_string()).at(order.destination));
-                let request = match request {
-                    Ok(request) => self.signed(request).await,
-                    Err(e) => Err(e),
-                };
-                match request {
-                    Err(e) => Attempt::Failed(e),
-                    Ok(request) => match send(http, request, patience(0)).await {
-                        Ok(answer) if answer.status == 200 => Attempt::Done(answer),
-                        Ok(answer) => answered_badly(&answer, "wait for", order.destination),
-                        Err(why) => unanswered(why, "wait for", order.destination),
-                    },
+            tokio::select! {
+                () = clock::sleep(pause) => {}
+                () = order.cancel.cancelled() => {
+                    self.abort(wire, order, id).await?;
+                    order.cancel.check()?;
                 }
+            }
+            pause = (pause * 2).min(POLL_CEILING);
+            let looked = with_retries(|_| async move {
+                let request = async {
+                    let request = Request::builder()
+                        .method(HttpMethod::HEAD)
+                        .uri(self.url_of(order.destination.key()))
+                        .body(HttpRequestBody::empty())
+                        .map_err(|e| Error::invalid(e.to_string()).at(order.destination))?;
+                    self.signed(request).await
+                };
+                wire.attempt(
+                    request,
+                    patience(0),
+                    "wait for",
+                    order.destination,
+                    |answer| async move {
+                        match answer.status {
+                            200 => Attempt::Done(answer),
+                            _ => answered_badly(&answer, "wait for", order.destination),
+                        }
+                    },
+                )
+                .await
             })
             .await?
             .value;
@@ -311,5 +317,49 @@ impl AzureContainer {
                 }
             }
         }
+    }
+
+    /// Ends a pending copy: the destination is then an empty blob, which is removed.
+    async fn abort(&self, wire: Wire<'_>, order: &CopyOrder<'_>, id: &str) -> Result<()> {
+        let outcome = with_retries(|_| async move {
+            let request = async {
+                let url = format!(
+                    "{}?comp=copy&copyid={id}",
+                    self.url_of(order.destination.key())
+                );
+                let request = Request::builder()
+                    .method(HttpMethod::PUT)
+                    .uri(url)
+                    .header(CONTENT_LENGTH, "0")
+                    .header("x-ms-copy-action", "abort")
+                    .body(HttpRequestBody::empty())
+                    .map_err(|e| Error::invalid(e.to_string()).at(order.destination))?;
+                self.signed(request).await
+            };
+            wire.attempt(
+                request,
+                patience(0),
+                "abort the copy to",
+                order.destination,
+                |answer| async move {
+                    match answer.status {
+                        // 409: it ended by itself meanwhile.
+                        204 | 404 | 409 => Attempt::Done(answer.status == 204),
+                        _ => answered_badly(&answer, "abort the copy to", order.destination),
+                    }
+                },
+            )
+            .await
+        });
+        if outcome.await?.value {
+            use object_store::ObjectStoreExt;
+            self.store
+                .delete(&order.destination.object_path()?)
+                .await
+                .map_err(|e| {
+                    errors::from_client(e, "remove the aborted copy at", order.destination)
+                })?;
+        }
+        Ok(())
     }
 }

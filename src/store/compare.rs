@@ -1,8 +1,9 @@
 //! Are two objects equal, byte for byte?
 
 use crate::error::Result;
+use crate::progress::Cancel;
 
-use super::duplicate::CopyOrder;
+use super::duplicate::{CopyOrder, Preserve};
 use super::location::Location;
 use super::open::Stores;
 use super::relay;
@@ -41,7 +42,10 @@ impl Stores {
             size,
             source_tag: None,
             source_etag: None,
+            storage_class: None,
             create_only: false,
+            preserve: Preserve::NONE,
+            cancel: &Cancel::default(),
         };
         relay::read_range(self, &order, start, end).await
     }

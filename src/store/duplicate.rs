@@ -1,15 +1,21 @@
 //! The verb: make a second object with equal bytes, without moving them through us if possible.
 
+use std::sync::Arc;
+
 use object_store::ObjectStore;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Cancel;
 
 use super::errors;
-use super::location::Location;
+use super::http::Attempt;
+use super::location::{Location, Provider};
 use super::method::{self, Choice, Facts, Method};
-use super::open::{Backend, Stores};
+use super::open::{Backend, Store, Stores};
 use super::receipt::Receipt;
+use super::s3::PartOptions;
 use super::stat::Stat;
+use super::unfinished::{NoLog, UnfinishedLog};
 use super::{local, relay};
 
 /// What to do about an object that is already at the destination.
@@ -22,8 +28,53 @@ pub enum Existing {
     Overwrite,
 }
 
+/// What a duplicate keeps besides the bytes. Google and Azure always keep headers and metadata;
+/// a relay keeps none; access lists, locks and legal holds are never copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preserve {
+    /// Content-Type, Cache-Control and their like.
+    pub content_headers: bool,
+    /// The user's own metadata.
+    pub user_metadata: bool,
+    /// Tags. On S3 they need the right to read them for objects copied in parts.
+    pub tags: bool,
+    /// The storage class. On S3 it is known from a listing, or read for objects copied in parts.
+    pub storage_class: bool,
+    /// The kind of encryption, for objects copied in parts; settings for what we write are stronger.
+    pub encryption: bool,
+}
+
+impl Preserve {
+    /// Everything.
+    pub const ALL: Preserve = Preserve {
+        content_headers: true,
+        user_metadata: true,
+        tags: true,
+        storage_class: true,
+        encryption: true,
+    };
+    /// Headers and metadata; needs no right beyond reading and writing.
+    pub const METADATA: Preserve = Preserve {
+        tags: false,
+        storage_class: false,
+        ..Preserve::ALL
+    };
+    /// Only the bytes, and no weaker encryption.
+    pub const NONE: Preserve = Preserve {
+        content_headers: false,
+        user_metadata: false,
+        ..Preserve::METADATA
+    };
+}
+
+impl Default for Preserve {
+    fn default() -> Self {
+        Preserve::ALL
+    }
+}
+
 /// How [`Stores::duplicate`] shall do it.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub struct DuplicateOptions {
     /// What to do about an object that is already at the destination.
     pub existing: Existing,
@@ -33,6 +84,52 @@ pub struct DuplicateOptions {
     /// The caller has just seen that nothing is at the destination. Saves one request on S3, where
     /// we look first because some servers ignore the condition that would keep an existing object.
     pub destination_is_free: bool,
+    /// What to keep besides the bytes.
+    pub preserve: Preserve,
+    /// Objects from this size on are copied in parts, in bytes. Smaller ones take one request.
+    pub split_at: u64,
+    /// Size of a part in bytes.
+    pub part_size: u64,
+    /// Use the source's own part boundaries on S3, so that the ETags are comparable.
+    pub keep_layout: bool,
+    /// On local disk give the same file a second name instead of copying it. Then the two are not
+    /// independent: who writes into one writes into the other.
+    pub hard_link: bool,
+    /// Remembers copies under way, for a run that follows a crash.
+    pub log: Arc<dyn UnfinishedLog>,
+    /// Asks to stop between the parts of an object.
+    pub cancel: Cancel,
+}
+
+/// Default of [`DuplicateOptions::split_at`], in bytes.
+pub const SPLIT_AT_BYTES: u64 = 1024 * 1024 * 1024;
+/// Default of [`DuplicateOptions::part_size`], in bytes.
+pub const PART_SIZE_BYTES: u64 = 128 * 1024 * 1024;
+
+impl Default for DuplicateOptions {
+    fn default() -> Self {
+        DuplicateOptions {
+            existing: Existing::Refuse,
+            source: None,
+            destination_is_free: false,
+            preserve: Preserve::ALL,
+            split_at: SPLIT_AT_BYTES,
+            part_size: PART_SIZE_BYTES,
+            keep_layout: false,
+            hard_link: false,
+            log: Arc::new(NoLog),
+            cancel: Cancel::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for DuplicateOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DuplicateOptions")
+            .field("existing", &self.existing)
+            .field("preserve", &self.preserve)
+            .finish_non_exhaustive()
+    }
 }
 
 /// One copy as a provider's code sees it.
@@ -44,12 +141,15 @@ pub(crate) struct CopyOrder<'a> {
     pub(crate) source_tag: Option<&'a str>,
     /// The source's ETag, to recognise our own copy by.
     pub(crate) source_etag: Option<&'a str>,
+    pub(crate) storage_class: Option<&'a str>,
     pub(crate) create_only: bool,
+    pub(crate) preserve: Preserve,
+    pub(crate) cancel: &'a Cancel,
 }
 
 impl CopyOrder<'_> {
     /// The object at the destination, if there is one.
-    pub(crate) async fn look_at_destination(
+    async fn look_at_destination(
         &self,
         store: &dyn ObjectStore,
     ) -> Result<Option<object_store::ObjectMeta>> {
@@ -61,20 +161,41 @@ impl CopyOrder<'_> {
         }
     }
 
-    /// After a lost reply: is what lies at the destination the copy that we asked for? The size
-    /// must fit; and where both ETags are plain content hashes (no multipart suffix), so must they.
-    pub(crate) fn is_our_copy(&self, there: &object_store::ObjectMeta) -> bool {
-        let comparable = |tag: &str| {
-            let tag = tag.trim_matches('"');
-            tag.len() == 32 && tag.bytes().all(|b| b.is_ascii_hexdigit())
+    /// What a failed condition means: the source is another one now, somebody else's object is at
+    /// the destination, or (where the reply to an earlier attempt was lost) our own copy is. The
+    /// answer does not say which, so the destination is looked at. One request.
+    pub(crate) async fn after_refusal(
+        &self,
+        store: &dyn ObjectStore,
+        method: Method,
+        uncertain_before: bool,
+    ) -> Attempt<Copied> {
+        let there = match self.look_at_destination(store).await {
+            Ok(there) => there,
+            Err(e) => return Attempt::Failed(e),
         };
-        there.size == self.size
-            && match (self.source_etag, there.e_tag.as_deref()) {
-                (Some(a), Some(b)) if comparable(a) && comparable(b) => {
-                    a.trim_matches('"') == b.trim_matches('"')
-                }
-                _ => true,
-            }
+        let Some(there) = there.filter(|_| self.create_only) else {
+            return Attempt::Failed(self.source_changed());
+        };
+        let taken = Error::new(ErrorKind::AlreadyExists, "an object is already there")
+            .during("copy to")
+            .at(self.destination);
+        if !uncertain_before || there.size != self.size {
+            return Attempt::Failed(taken);
+        }
+        let tag = match self.destination.provider() {
+            Provider::Gcs => there.version,
+            _ => there.e_tag.clone(),
+        };
+        // Equal plain hashes prove it; where there are none, the contents must be compared.
+        match plain_hashes(self.source_etag, there.e_tag.as_deref()) {
+            Some(false) => Attempt::Failed(taken),
+            Some(true) => Attempt::Done(Copied::new(method, tag)),
+            None => Attempt::Done(Copied {
+                to_compare: true,
+                ..Copied::new(method, tag)
+            }),
+        }
     }
 
     pub(crate) fn source_changed(&self) -> Error {
@@ -87,12 +208,23 @@ impl CopyOrder<'_> {
     }
 }
 
+/// Whether two ETags are equal, if both are plain MD5 hashes of the content (no multipart suffix).
+fn plain_hashes(one: Option<&str>, other: Option<&str>) -> Option<bool> {
+    let plain = |tag: Option<&str>| {
+        let tag = tag?.trim_matches('"').to_ascii_lowercase();
+        (tag.len() == 32 && tag.bytes().all(|b| b.is_ascii_hexdigit())).then_some(tag)
+    };
+    Some(plain(one)? == plain(other)?)
+}
+
 /// What a provider's code answers.
 #[derive(Debug)]
 pub(crate) struct Copied {
     pub(crate) method: Method,
     pub(crate) tag: Option<String>,
     pub(crate) attempts: u32,
+    /// An object that may be ours or not: its content must be compared with the source's.
+    pub(crate) to_compare: bool,
 }
 
 impl Copied {
@@ -101,6 +233,7 @@ impl Copied {
             method,
             tag,
             attempts: 1,
+            to_compare: false,
         }
     }
 }
@@ -114,28 +247,8 @@ impl Stores {
     /// If one of the two stores cannot be opened.
     pub fn method(&self, source: &Location, destination: &Location, size: u64) -> Result<Choice> {
         let (from, to) = (self.open(source)?, self.open(destination)?);
-        let facts = match (&from.backend, &to.backend) {
-            (Backend::Azure(a), Backend::Azure(b)) => Facts {
-                size,
-                one_service: a.account() == b.account(),
-                customer_keys: false,
-            },
-            (Backend::S3(a), Backend::S3(b)) => Facts {
-                size,
-                one_service: true,
-                customer_keys: a.customer_keys || b.customer_keys,
-            },
-            _ => Facts {
-                size,
-                one_service: true,
-                customer_keys: false,
-            },
-        };
-        Ok(method::choose(
-            &source.bucket(),
-            &destination.bucket(),
-            facts,
-        ))
+        let options = DuplicateOptions::default();
+        Ok(choose(&from, &to, size, &options))
     }
 
     /// Makes `destination` an independent object with the bytes of `source`.
@@ -144,10 +257,11 @@ impl Stores {
     /// different stores the bytes pass through this process in bounded memory. The source is
     /// pinned: one that changes meanwhile gives `Conflict`, never a mixture.
     ///
-    /// Costs one request for the copy (a Google rewrite or a pending Azure copy may need more),
-    /// plus one to look at the source if [`DuplicateOptions::source`] is not given, plus on S3 one
-    /// to look at the destination unless [`DuplicateOptions::destination_is_free`]. A relay costs
-    /// one read per 8 MiB and one write per part.
+    /// Costs one request for the copy (a Google rewrite or a pending Azure copy may need more; a
+    /// copy in parts one per part and two or three), plus one to look at the source if
+    /// [`DuplicateOptions::source`] is not given, plus on S3 one to look at the destination unless
+    /// [`DuplicateOptions::destination_is_free`]. A relay costs one read per 8 MiB and one write per
+    /// part.
     ///
     /// # Errors
     ///
@@ -168,49 +282,59 @@ impl Stores {
             Some(stat) => stat.clone(),
             None => self.stat(source).await?,
         };
-        let choice = self.method(source, destination, stat.size)?;
+        let (from, to) = (self.open(source)?, self.open(destination)?);
+        let mut choice = choose(&from, &to, stat.size, options);
         let order = CopyOrder {
             source,
             destination,
             size: stat.size,
             source_tag: stat.pin(source.provider()),
             source_etag: stat.tag.as_deref(),
+            storage_class: stat
+                .storage_class
+                .as_deref()
+                .filter(|_| options.preserve.storage_class),
             create_only: options.existing == Existing::Refuse,
+            preserve: options.preserve,
+            cancel: &options.cancel,
         };
-        // MinIO and others ignore If-None-Match on a copy and overwrite; PUT honours it everywhere.
-        if order.create_only
-            && choice.method == Method::S3Copy
-            && !options.destination_is_free
-            && self.find(destination).await?.is_some()
+        if order.create_only && choice.method.is_s3() && !options.destination_is_free {
+            if self.find(destination).await?.is_some() {
+                return Err(
+                    Error::new(ErrorKind::AlreadyExists, "an object is already there")
+                        .during("copy to")
+                        .at(destination),
+                );
+            }
+            // MinIO and others ignore the condition on a copy; on completing an upload they don't.
+            if choice.method == Method::S3Copy
+                && !self.copy_honours_conditions(&to, destination).await?
+            {
+                choice = method::conditions_ignored(stat.size);
+            }
+        }
+        let mut copied = self
+            .carry_out(choice.method, &order, &from, &to, options)
+            .await;
+        if let Err(e) = &copied
+            && choice.method == Method::S3PartCopy
+            && e.kind() == ErrorKind::Unsupported
         {
+            tracing::info!(%destination, "the service does not copy in parts");
+            to.learn_no_part_copy();
+            choice = choose(&from, &to, stat.size, options);
+            copied = self
+                .carry_out(choice.method, &order, &from, &to, options)
+                .await;
+        }
+        let copied = copied?;
+        if copied.to_compare && !self.same_content(source, destination, stat.size).await? {
             return Err(
                 Error::new(ErrorKind::AlreadyExists, "an object is already there")
                     .during("copy to")
                     .at(destination),
             );
         }
-        let (from, to) = (self.open(source)?, self.open(destination)?);
-        let copied = match (choice.method, &from.backend, &to.backend) {
-            (Method::S3Copy, Backend::S3(from), Backend::S3(to)) => {
-                to.copy(self.http()?, from, &order).await?
-            }
-            (Method::GcsRewrite, Backend::Gcs(from), Backend::Gcs(to)) => {
-                to.copy(self.http()?, from, &order).await?
-            }
-            (Method::AzureCopy, Backend::Azure(from), Backend::Azure(to)) => {
-                to.copy(self.http()?, from, &order).await?
-            }
-            (Method::LocalCopy, Backend::Local, Backend::Local) => {
-                let (from, to) = (source.clone(), destination.clone());
-                let (tag, create_only) = (order.source_tag.map(str::to_string), order.create_only);
-                super::blocking(move || local::copy(&from, tag.as_deref(), &to, create_only))
-                    .await?
-            }
-            (Method::MemoryCopy, Backend::Memory(store), Backend::Memory(_)) => {
-                copy_in_memory(store, &order).await?
-            }
-            _ => relay::copy(self, &order).await?,
-        };
         tracing::debug!(%source, %destination, method = %copied.method, bytes = stat.size, "duplicated");
         Ok(Receipt {
             source: source.clone(),
@@ -222,6 +346,68 @@ impl Stores {
             attempts: copied.attempts,
         })
     }
+
+    async fn carry_out(
+        &self,
+        method: Method,
+        order: &CopyOrder<'_>,
+        from: &Arc<Store>,
+        to: &Arc<Store>,
+        options: &DuplicateOptions,
+    ) -> Result<Copied> {
+        match (method, &from.backend, &to.backend) {
+            (Method::S3Copy, Backend::S3(from), Backend::S3(into)) => {
+                into.copy(self.wire(to)?, from, order).await
+            }
+            (Method::S3PartCopy, Backend::S3(from), Backend::S3(into)) => {
+                let parts = PartOptions {
+                    part_size: options.part_size,
+                    keep_layout: options.keep_layout,
+                };
+                into.copy_in_parts(self.wire(to)?, from, order, parts, &*options.log)
+                    .await
+            }
+            (Method::GcsRewrite, Backend::Gcs(from), Backend::Gcs(into)) => {
+                into.copy(self.wire(to)?, from, order).await
+            }
+            (Method::AzureCopy, Backend::Azure(from), Backend::Azure(into)) => {
+                into.copy(self.wire(to)?, from, order).await
+            }
+            (Method::LocalCopy | Method::LocalHardLink, Backend::Local, Backend::Local) => {
+                let (from, to) = (order.source.clone(), order.destination.clone());
+                let (tag, create_only) = (order.source_tag.map(str::to_string), order.create_only);
+                let link = method == Method::LocalHardLink;
+                super::blocking(move || match link {
+                    true => local::link(&from, &to, create_only),
+                    false => local::copy(&from, tag.as_deref(), &to, create_only),
+                })
+                .await
+            }
+            (Method::MemoryCopy, Backend::Memory(store), Backend::Memory(_)) => {
+                copy_in_memory(store, order).await
+            }
+            _ => relay::copy(self, order).await,
+        }
+    }
+}
+
+fn choose(from: &Store, to: &Store, size: u64, options: &DuplicateOptions) -> Choice {
+    let mut facts = Facts {
+        size,
+        one_service: true,
+        customer_keys: false,
+        split_at: options.split_at,
+        part_copy: to.copies_parts(),
+        hard_link: options.hard_link,
+    };
+    match (&from.backend, &to.backend) {
+        (Backend::Azure(a), Backend::Azure(b)) => facts.one_service = a.account() == b.account(),
+        (Backend::S3(a), Backend::S3(b)) => {
+            facts.customer_keys = a.customer_keys || b.customer_keys
+        }
+        _ => {}
+    }
+    method::choose(&from.bucket, &to.bucket, facts)
 }
 
 /// Both names share the same immutable bytes; nobody can write into either.

@@ -100,6 +100,23 @@ pub(crate) fn from_answer(
     Error::new(kind, message).during(operation).at(at)
 }
 
+/// True if the service asks us to slow down.
+pub(crate) fn is_throttle(status: u16, body: &[u8]) -> bool {
+    if matches!(status, 429 | 503) {
+        return true;
+    }
+    // In a body only where it can be an error: copies answer 200 first and fail later.
+    if status != 200 || body.len() > 4096 {
+        return false;
+    }
+    let text = String::from_utf8_lossy(body);
+    text.contains("<Error")
+        && matches!(
+            service_code(&text).as_deref(),
+            Some("SlowDown" | "ServerBusy")
+        )
+}
+
 /// True if the same request may succeed when it is sent again.
 pub(crate) fn worth_repeating(status: u16, body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
@@ -123,6 +140,12 @@ pub(crate) fn worth_repeating(status: u16, body: &[u8]) -> bool {
         )
 }
 
+/// The error for a bucket that does not exist.
+pub(crate) fn missing_bucket_error(operation: &'static str, at: impl Display) -> Error {
+    let (kind, message) = missing_bucket();
+    Error::new(kind, message).during(operation).at(at)
+}
+
 fn missing_bucket() -> (ErrorKind, String) {
     (ErrorKind::NotFound, "the bucket does not exist".to_string())
 }
@@ -134,6 +157,7 @@ fn names_missing_bucket(text: &str) -> bool {
         "bucket does not exist",
         "BucketNotFound",
         "bucket not found",
+        "no bucket named",
     ]
     .iter()
     .any(|mark| text.contains(mark))

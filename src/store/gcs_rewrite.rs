@@ -6,7 +6,7 @@ use std::fmt;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Method as HttpMethod, Request};
-use object_store::client::{HttpClient, HttpRequest};
+use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
 use serde::Deserialize;
 
@@ -14,9 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::duplicate::{Copied, CopyOrder};
 use super::errors;
-use super::http::{
-    Answer, Attempt, answered_badly, encode_part, patience, send, unanswered, with_retries,
-};
+use super::http::{Answer, Attempt, Wire, answered_badly, encode_part, patience, with_retries};
 use super::method::Method;
 use super::options::Options;
 
@@ -59,9 +57,12 @@ impl GcsBucket {
         bucket: &str,
         options: &Options,
         client: object_store::ClientOptions,
+        retry: object_store::RetryConfig,
     ) -> Result<GcsBucket> {
         let fail = |e| errors::from_client(e, "open", format!("gs://{bucket}"));
-        let mut builder = GoogleCloudStorageBuilder::new().with_client_options(client);
+        let mut builder = GoogleCloudStorageBuilder::new()
+            .with_client_options(client)
+            .with_retry(retry);
         for (name, value) in options.with_prefix("GOOGLE_") {
             if let Ok(key) = name.to_ascii_lowercase().parse::<GoogleConfigKey>() {
                 builder = builder.with_config(key, value);
@@ -135,6 +136,11 @@ impl GcsBucket {
             // An empty resource: the metadata of the source is kept.
             .body("{}".to_string().into())
             .map_err(|e| Error::invalid(e.to_string()).at(order.destination))?;
+        self.authorize(&mut request).await?;
+        Ok(request)
+    }
+
+    async fn authorize(&self, request: &mut HttpRequest) -> Result<()> {
         let credential = self
             .store
             .credentials()
@@ -149,39 +155,66 @@ impl GcsBucket {
             value.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        Ok(request)
+        Ok(())
+    }
+
+    /// Is the bucket there? One listing of at most one object; the right to list is not needed for
+    /// anything else, so its absence is no answer.
+    pub(crate) async fn check(&self, wire: Wire<'_>, at: &super::Location) -> Result<()> {
+        let outcome = with_retries(|_| async move {
+            let request = async {
+                let url = format!(
+                    "{}/storage/v1/b/{}/o?maxResults=1&fields=kind",
+                    self.endpoint,
+                    encode_part(&self.bucket)
+                );
+                let mut request = Request::builder()
+                    .method(HttpMethod::GET)
+                    .uri(url)
+                    .body(HttpRequestBody::empty())
+                    .map_err(|e| Error::invalid(e.to_string()).at(at))?;
+                self.authorize(&mut request).await?;
+                Ok(request)
+            };
+            wire.attempt(request, patience(0), "look at", at, |answer| async move {
+                match answer.status {
+                    200 | 401 | 403 => Attempt::Done(()),
+                    404 => Attempt::Failed(errors::missing_bucket_error("look at", at)),
+                    _ => answered_badly(&answer, "look at", at),
+                }
+            })
+            .await
+        });
+        outcome.await.map(|o| o.value)
     }
 
     /// Copies one object of `from` into this bucket. One call where location and class are
     /// equal; else as many as the service asks for.
     pub(crate) async fn copy(
         &self,
-        http: &HttpClient,
+        wire: Wire<'_>,
         from: &GcsBucket,
         order: &CopyOrder<'_>,
     ) -> Result<Copied> {
         let mut token: Option<String> = None;
         let mut attempts = 0;
         for _ in 0..MAX_CALLS {
-            let step = with_retries(async |_, uncertain_before| {
-                let request = match self.rewrite_request(from, order, token.as_deref()).await {
-                    Ok(request) => request,
-                    Err(e) => return Attempt::Failed(e),
-                };
-                match send(http, request, patience(order.size)).await {
-                    Ok(answer) => self.judge(&answer, order, uncertain_before).await,
-                    Err(why) => unanswered(why, "copy to", order.destination),
-                }
+            order.cancel.check()?;
+            let known = token.as_deref();
+            let step = with_retries(|uncertain_before| async move {
+                wire.attempt(
+                    self.rewrite_request(from, order, known),
+                    patience(order.size),
+                    "copy to",
+                    order.destination,
+                    |answer| async move { self.judge(&answer, order, uncertain_before).await },
+                )
+                .await
             })
             .await?;
             attempts += step.attempts;
             match step.value {
-                Step::Done(tag) => {
-                    return Ok(Copied {
-                        attempts,
-                        ..Copied::new(Method::GcsRewrite, tag)
-                    });
-                }
+                Step::Done(copied) => return Ok(Copied { attempts, ..copied }),
                 Step::Continue(next) => token = Some(next),
             }
         }
@@ -204,7 +237,10 @@ impl GcsBucket {
                     done: true,
                     resource: Some(object),
                     ..
-                }) => Attempt::Done(Step::Done(object.generation)),
+                }) => Attempt::Done(Step::Done(Copied::new(
+                    Method::GcsRewrite,
+                    object.generation,
+                ))),
                 Ok(RewriteResponse {
                     done: false,
                     rewrite_token: Some(token),
@@ -212,17 +248,13 @@ impl GcsBucket {
                 }) => Attempt::Done(Step::Continue(token)),
                 _ => answered_badly(answer, "copy to", order.destination),
             },
-            412 => match order.look_at_destination(&self.store).await {
-                Err(e) => Attempt::Failed(e),
-                Ok(Some(there)) if uncertain_before && order.is_our_copy(&there) => {
-                    Attempt::Done(Step::Done(there.version))
-                }
-                Ok(Some(_)) if order.create_only => Attempt::Failed(
-                    Error::new(ErrorKind::AlreadyExists, "an object is already there")
-                        .during("copy to")
-                        .at(order.destination),
-                ),
-                Ok(_) => Attempt::Failed(order.source_changed()),
+            412 => match order
+                .after_refusal(&self.store, Method::GcsRewrite, uncertain_before)
+                .await
+            {
+                Attempt::Done(copied) => Attempt::Done(Step::Done(copied)),
+                Attempt::Failed(e) => Attempt::Failed(e),
+                Attempt::Again(again) => Attempt::Again(again),
             },
             404 => Attempt::Failed(errors::from_answer(404, &answer.body, "copy", order.source)),
             _ => answered_badly(answer, "copy to", order.destination),
@@ -231,7 +263,7 @@ impl GcsBucket {
 }
 
 enum Step {
-    Done(Option<String>),
+    Done(Copied),
     Continue(String),
 }
 

@@ -16,9 +16,13 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::errors;
+use super::location::Location;
+use super::pacing::Pacer;
 
-/// How often one copy is asked for before we give up.
-const MAX_ATTEMPTS: u32 = 6;
+/// How often one request may fail before we give up.
+const MAX_FAILURES: u32 = 6;
+/// And how often it may be told to come back later.
+const MAX_THROTTLES: u32 = 40;
 const BACKOFF_BASE: Duration = Duration::from_millis(100);
 const BACKOFF_CEILING: Duration = Duration::from_secs(15);
 /// Answers to copies are short; more than this is not an answer to what we asked.
@@ -125,12 +129,19 @@ pub(crate) enum Attempt<T> {
     Done(T),
     /// It failed, and would fail again.
     Failed(Error),
-    /// It may work when repeated. `uncertain`: it may also have worked already.
-    Again {
-        error: Error,
-        uncertain: bool,
-        after: Option<Duration>,
-    },
+    /// It may work when repeated.
+    Again(Again),
+}
+
+/// Why an attempt is worth repeating.
+pub(crate) struct Again {
+    pub(crate) error: Error,
+    /// It may also have worked already.
+    pub(crate) uncertain: bool,
+    /// The service asked us to slow down: not the request's fault.
+    pub(crate) throttled: bool,
+    /// How long the service asked us to wait.
+    pub(crate) after: Option<Duration>,
 }
 
 /// What the attempts came to together.
@@ -140,65 +151,105 @@ pub(crate) struct Outcome<T> {
 }
 
 /// Repeats `attempt` until it is done, fails for good, or was tried often enough. The argument
-/// tells the number of the attempt (from 1) and whether an earlier one may have worked.
-pub(crate) async fn with_retries<T>(
-    mut attempt: impl AsyncFnMut(u32, bool) -> Attempt<T>,
+/// tells whether an earlier attempt may have worked.
+pub(crate) async fn with_retries<T, F: Future<Output = Attempt<T>>>(
+    mut attempt: impl FnMut(bool) -> F,
 ) -> Result<Outcome<T>> {
     let mut uncertain_before = false;
-    let mut number = 1;
+    let (mut failures, mut throttles) = (0, 0);
     loop {
-        match attempt(number, uncertain_before).await {
+        let again = match attempt(uncertain_before).await {
             Attempt::Done(value) => {
                 return Ok(Outcome {
                     value,
-                    attempts: number,
+                    attempts: failures + throttles + 1,
                 });
             }
             Attempt::Failed(error) => return Err(error),
-            Attempt::Again { error, .. } if number >= MAX_ATTEMPTS => {
-                return Err(error.hint(format!("gave up after {MAX_ATTEMPTS} attempts")));
+            Attempt::Again(again) => again,
+        };
+        let counter = if again.throttled {
+            &mut throttles
+        } else {
+            &mut failures
+        };
+        *counter += 1;
+        if failures >= MAX_FAILURES || throttles >= MAX_THROTTLES {
+            let attempts = failures + throttles;
+            return Err(again
+                .error
+                .hint(format!("gave up after {attempts} attempts")));
+        }
+        tracing::debug!(failures, throttles, again.uncertain, error = %again.error, "repeating a request");
+        uncertain_before |= again.uncertain;
+        // A throttled request waits for its turn anew anyway.
+        let step = if again.throttled { 0 } else { failures - 1 };
+        let wait = again
+            .after
+            .unwrap_or_else(|| clock::backoff(step, BACKOFF_BASE, BACKOFF_CEILING))
+            .min(Duration::from_secs(60));
+        clock::sleep(wait).await;
+    }
+}
+
+/// What requests of our own to one bucket go through.
+#[derive(Clone, Copy)]
+pub(crate) struct Wire<'a> {
+    pub(crate) http: &'a HttpClient,
+    pub(crate) pacer: &'a Pacer,
+}
+
+impl Wire<'_> {
+    /// One attempt: waits for its turn, makes and signs the request (only now, so that its date is
+    /// fresh), sends it, and has `judge` say what the answer means. `operation` and `at` name it in
+    /// errors.
+    pub(crate) async fn attempt<T, F: Future<Output = Attempt<T>>>(
+        self,
+        request: impl Future<Output = Result<HttpRequest>>,
+        patience: Duration,
+        operation: &'static str,
+        at: &Location,
+        judge: impl FnOnce(Answer) -> F,
+    ) -> Attempt<T> {
+        let turn = self.pacer.begin().await;
+        let request = match request.await {
+            Ok(request) => request,
+            Err(e) => return Attempt::Failed(e),
+        };
+        match send(self.http, request, patience).await {
+            Ok(answer) => {
+                match errors::is_throttle(answer.status, &answer.body) {
+                    true => turn.throttled(),
+                    false => turn.answered(),
+                }
+                judge(answer).await
             }
-            Attempt::Again {
-                error,
-                uncertain,
-                after,
-            } => {
-                tracing::debug!(attempt = number, uncertain, %error, "repeating a request");
-                uncertain_before |= uncertain;
-                let wait = after
-                    .unwrap_or_else(|| clock::backoff(number - 1, BACKOFF_BASE, BACKOFF_CEILING))
-                    .min(Duration::from_secs(60));
-                clock::sleep(wait).await;
-                number += 1;
-            }
+            Err(why) => unanswered(why, operation, at),
         }
     }
 }
 
 /// The attempt that ended without an answer.
-pub(crate) fn unanswered<T>(
-    why: NoAnswer,
-    operation: &'static str,
-    at: &super::Location,
-) -> Attempt<T> {
+fn unanswered<T>(why: NoAnswer, operation: &'static str, at: &Location) -> Attempt<T> {
     let (text, uncertain) = match why {
         NoAnswer::NotSent(text) => (text, false),
         NoAnswer::Lost(text) => (text, true),
     };
-    Attempt::Again {
+    Attempt::Again(Again {
         error: Error::new(ErrorKind::Unavailable, text)
             .during(operation)
             .at(at),
         uncertain,
+        throttled: false,
         after: None,
-    }
+    })
 }
 
 /// The attempt that ended with a failure status, or an error inside a success.
 pub(crate) fn answered_badly<T>(
     answer: &Answer,
     operation: &'static str,
-    at: &super::Location,
+    at: &Location,
 ) -> Attempt<T> {
     let error = errors::from_answer(answer.status, &answer.body, operation, at);
     if !errors::worth_repeating(answer.status, &answer.body) {
@@ -207,11 +258,16 @@ pub(crate) fn answered_badly<T>(
     let after = answer
         .header("retry-after")
         .and_then(|v| v.parse().ok())
-        .map(Duration::from_secs);
-    Attempt::Again {
+        .map(Duration::from_secs)
+        .or_else(|| {
+            let millis = answer.header("x-ms-retry-after-ms")?.parse().ok()?;
+            Some(Duration::from_millis(millis))
+        });
+    Attempt::Again(Again {
         error: error.with_kind(ErrorKind::Unavailable),
-        // A 5xx says nothing about what was done before it.
-        uncertain: answer.status >= 500 || answer.status == 200,
+        // A 5xx says nothing about what was done before it; "slow down" says that nothing was.
+        uncertain: (answer.status >= 500 && answer.status != 503) || answer.status == 200,
+        throttled: errors::is_throttle(answer.status, &answer.body),
         after,
-    }
+    })
 }

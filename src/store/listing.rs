@@ -1,13 +1,15 @@
 //! Many objects at once: what lies below a folder, and which of many objects are there.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{ErrorKind, Result};
 
 use super::location::{Location, Provider};
-use super::open::Stores;
+use super::open::{Backend, Store, Stores};
 use super::stat::Stat;
 use super::{errors, local};
 
@@ -23,23 +25,80 @@ impl Stores {
     ///
     /// # Errors
     ///
-    /// `Unsupported` if one of the keys cannot be addressed by the store client: the listing
-    /// would then be incomplete.
+    /// As [`Stores::list_stream`].
     pub async fn list(&self, folder: &Location) -> Result<Vec<(Location, Stat)>> {
+        self.list_stream(folder)?.try_collect().await
+    }
+
+    /// All objects below `folder` as they come, in no particular order, in bounded memory. One
+    /// request per 1,000 objects. Empty objects whose keys end in a slash, which some tools make to
+    /// mark folders, are left out.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`, except on S3, if one of the keys cannot be addressed by the store client: the
+    /// listing would then be incomplete.
+    pub fn list_stream(
+        &self,
+        folder: &Location,
+    ) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
         let store = self.open(folder)?;
-        let Some(store) = store.objects() else {
-            let folder = folder.clone();
-            return super::blocking(move || local::list(&folder)).await;
+        let folder = folder.clone();
+        if let Backend::S3(_) = &store.backend {
+            return Ok(self.list_s3(store, folder));
+        }
+        let Some(objects) = store.objects() else {
+            let listed = async move {
+                let found = super::blocking(move || local::list(&folder)).await?;
+                Ok(futures::stream::iter(found.into_iter().map(Ok)))
+            };
+            return Ok(futures::stream::once(listed).try_flatten().boxed());
         };
         let prefix = (!folder.key().is_empty())
             .then(|| folder.object_path())
             .transpose()?;
-        store
+        Ok(objects
             .list(prefix.as_ref())
-            .map_ok(|meta| (folder.with_key(meta.location.as_ref()), Stat::from(meta)))
-            .map_err(|e| errors::from_client(e, "list", folder))
-            .try_collect()
-            .await
+            .map(move |next| match next {
+                Ok(meta) => Ok((folder.with_key(meta.location.as_ref()), Stat::from(meta))),
+                Err(e) => Err(errors::from_client(e, "list", &folder)),
+            })
+            .boxed())
+    }
+
+    fn list_s3(
+        &self,
+        store: Arc<Store>,
+        folder: Location,
+    ) -> BoxStream<'static, Result<(Location, Stat)>> {
+        let prefix = match folder.key() {
+            "" => String::new(),
+            key => format!("{key}/"),
+        };
+        // The next page's token; none yet on the first one.
+        let begin = (self.clone(), Some(None::<String>));
+        futures::stream::try_unfold(begin, move |(stores, next)| {
+            let (store, folder, prefix) = (Arc::clone(&store), folder.clone(), prefix.clone());
+            async move {
+                let Some(token) = next else { return Ok(None) };
+                let Backend::S3(bucket) = &store.backend else {
+                    return Ok(None);
+                };
+                let page = bucket
+                    .page(stores.wire(&store)?, &folder, &prefix, token.as_deref())
+                    .await?;
+                let objects: Vec<Result<(Location, Stat)>> = page
+                    .objects
+                    .into_iter()
+                    .filter(|(key, stat)| !(stat.size == 0 && key.ends_with('/')))
+                    .map(|(key, stat)| Ok((folder.with_key(&key), stat)))
+                    .collect();
+                let next = page.next.map(Some);
+                Ok::<_, crate::Error>(Some((futures::stream::iter(objects), (stores, next))))
+            }
+        })
+        .try_flatten()
+        .boxed()
     }
 
     /// Size and tag of each of `wanted`; `None` for one that is not there.
@@ -91,35 +150,24 @@ impl Stores {
         objects: &[&Location],
         found: &mut HashMap<Location, Option<Stat>>,
     ) -> Result<()> {
-        let store = self.open(folder)?;
-        let Some(store) = store.objects() else {
-            return Ok(());
-        };
         let looked_for: HashMap<&str, &Location> =
             objects.iter().map(|at| (at.key(), *at)).collect();
         let mut left = objects.len();
         let mut strangers = 0;
-        let mut listing = store.list(Some(&folder.object_path()?));
+        let mut listing = self.list_stream(folder)?;
         while let Some(next) = listing.next().await {
-            let meta = match next {
-                Ok(meta) => meta,
-                Err(object_store::Error::InvalidPath { .. }) => return Ok(()),
-                Err(e) => {
-                    let e = errors::from_client(e, "list", folder);
-                    // No right to list is no reason to fail: the objects may be readable.
-                    return if e.kind() == ErrorKind::Denied {
-                        Ok(())
-                    } else {
-                        Err(e)
-                    };
+            let (at, stat) = match next {
+                Ok(next) => next,
+                // No right to list, or a key that the client cannot address: that is no reason to
+                // fail, the objects may be there and readable.
+                Err(e) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::Unsupported) => {
+                    return Ok(());
                 }
+                Err(e) => return Err(e),
             };
-            match looked_for.get(meta.location.as_ref()) {
+            match looked_for.get(at.key()) {
                 Some(at) => {
-                    if found
-                        .insert((*at).clone(), Some(Stat::from(meta)))
-                        .is_none()
-                    {
+                    if found.insert((*at).clone(), Some(stat)).is_none() {
                         left -= 1;
                     }
                     if left == 0 {

@@ -61,7 +61,7 @@ pub(crate) fn stat(at: &Location) -> Result<Stat> {
     Ok(Stat {
         size: meta.len(),
         tag: Some(tag_of(&meta)),
-        version: None,
+        ..Stat::default()
     })
 }
 
@@ -233,7 +233,7 @@ impl Staged {
         Ok(Stat {
             size: stat.len(),
             tag: Some(tag_of(&stat)),
-            version: None,
+            ..Stat::default()
         })
     }
 }
@@ -356,6 +356,25 @@ pub(crate) fn copy(
     }
     let stat = staged.publish(to, create_only)?;
     Ok(Copied::new(method, stat.tag))
+}
+
+/// Gives the file of `from` the second name `to`. The two are one file.
+pub(crate) fn link(from: &Location, to: &Location, create_only: bool) -> Result<Copied> {
+    let destination = path_of(to);
+    if let Some(folder) = destination.parent() {
+        fs::create_dir_all(folder).map_err(|e| from_io(e, "write", to))?;
+    }
+    if create_only {
+        fs::hard_link(path_of(from), &destination).map_err(|e| from_io(e, "link", to))?;
+    } else {
+        // Linking onto an existing name fails, and renaming a second link of the same file does
+        // nothing: so the old name goes first.
+        match fs::remove_file(&destination) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(from_io(e, "replace", to)),
+            _ => fs::hard_link(path_of(from), &destination).map_err(|e| from_io(e, "link", to))?,
+        }
+    }
+    Ok(Copied::new(Method::LocalHardLink, stat(to)?.tag))
 }
 
 #[cfg(target_os = "linux")]

@@ -26,6 +26,8 @@ pub enum Provider {
     Gcs,
     /// Azure Blob Storage: `az:`, `azure:`, `abfs(s):`, `wasb(s):`.
     Azure,
+    /// A file system that we have no client for, such as `hdfs:`: it can be named, not opened.
+    Other,
 }
 
 impl Provider {
@@ -73,7 +75,7 @@ impl Location {
     ///
     /// # Errors
     ///
-    /// `Invalid` for text that names nothing; `Unsupported` for a scheme we have no client for.
+    /// `Invalid` for text that names nothing.
     pub fn parse(text: &str) -> Result<Location> {
         let refuse = |why: &str| Err(Error::invalid(why.to_string()).at(text));
         if text.is_empty() {
@@ -93,16 +95,16 @@ impl Location {
     }
 
     fn assemble(text: &str, scheme: &str, authority: &str, path: &str) -> Result<Location> {
-        let Some(provider) = Provider::of_scheme(scheme) else {
-            return Err(Error::new(
-                crate::ErrorKind::Unsupported,
-                format!("no client for the scheme `{scheme}:`"),
-            )
-            .at(text)
-            .hint("supported are file:, s3: (s3a:, s3n:, s3p:), gs:, az:, abfs(s): and wasb(s):"));
-        };
+        let provider = Provider::of_scheme(scheme).unwrap_or(Provider::Other);
+        let well_formed = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+        if !well_formed {
+            return Err(Error::invalid(format!("`{scheme}` is no scheme")).at(text));
+        }
         let wants_bucket = !matches!(provider, Provider::Local | Provider::Memory);
-        if wants_bucket && authority.is_empty() {
+        if wants_bucket && provider != Provider::Other && authority.is_empty() {
             return Err(Error::invalid("the bucket is missing").at(text));
         }
         if !wants_bucket && !authority.is_empty() && authority != "localhost" {
@@ -148,6 +150,7 @@ impl Location {
                 let account = host.split('.').next().unwrap_or(host);
                 (container.to_string(), Some(account.to_string()))
             }
+            (Provider::Other, _) => (format!("{}://{}", self.scheme, self.authority), None),
             _ => (self.authority.to_string(), None),
         };
         Bucket {
@@ -204,7 +207,8 @@ impl Location {
 
     fn same_bucket(&self, other: &Location) -> bool {
         self.provider == other.provider
-            && (self.authority == other.authority || self.bucket() == other.bucket())
+            && ((self.authority == other.authority && self.scheme == other.scheme)
+                || self.bucket() == other.bucket())
     }
 
     fn key_below<'o>(&self, key: &'o str) -> Option<&'o str> {
@@ -411,7 +415,7 @@ mod tests {
             "s3:///x",
             "file://host/x",
             "s3://b/../x",
-            "hdfs://n/x",
+            "1x://n/x",
         ] {
             assert!(Location::parse(text).is_err(), "{text}");
         }

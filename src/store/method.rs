@@ -11,6 +11,8 @@ use super::location::{Bucket, Provider};
 pub enum Method {
     /// One CopyObject request; the service moves the bytes. At most 5 GiB on AWS.
     S3Copy,
+    /// Many UploadPartCopy requests at once; the service moves the bytes.
+    S3PartCopy,
     /// JSON rewrite calls until done; no bytes move where location and class are equal.
     GcsRewrite,
     /// Copy Blob, waited for until the service says that it is done.
@@ -19,6 +21,8 @@ pub enum Method {
     LocalReflink,
     /// The kernel copies between two files (copy_file_range), or reads and writes where it cannot.
     LocalCopy,
+    /// A second name for the same file: not independent, and only when asked for.
+    LocalHardLink,
     /// Two names in the memory of this process for the same immutable bytes.
     MemoryCopy,
     /// Through this process: ranged reads, streamed writes, bounded memory.
@@ -30,10 +34,12 @@ impl Method {
     pub fn as_str(self) -> &'static str {
         match self {
             Method::S3Copy => "s3-copy",
+            Method::S3PartCopy => "s3-part-copy",
             Method::GcsRewrite => "gcs-rewrite",
             Method::AzureCopy => "azure-copy",
             Method::LocalReflink => "local-reflink",
             Method::LocalCopy => "local-copy",
+            Method::LocalHardLink => "local-hard-link",
             Method::MemoryCopy => "memory-copy",
             Method::Relay => "relay",
         }
@@ -42,6 +48,10 @@ impl Method {
     /// True if the bytes do not pass through this process's memory.
     pub fn is_server_side(self) -> bool {
         !matches!(self, Method::Relay)
+    }
+
+    pub(crate) fn is_s3(self) -> bool {
+        matches!(self, Method::S3Copy | Method::S3PartCopy)
     }
 }
 
@@ -62,9 +72,15 @@ pub struct Facts {
     pub size: u64,
     /// Both buckets are served by one endpoint with one identity.
     pub one_service: bool,
-    /// The destination demands customer-provided encryption keys, which need headers that only
+    /// One of them demands customer-provided encryption keys, which need headers that only
     /// the store client itself sends.
     pub customer_keys: bool,
+    /// Objects from this size on are better copied in parts.
+    pub split_at: u64,
+    /// The destination copies parts, as far as is known.
+    pub part_copy: bool,
+    /// A second name for the same local file was asked for.
+    pub hard_link: bool,
 }
 
 /// A method and why it was chosen.
@@ -80,6 +96,10 @@ pub struct Choice {
 pub fn choose(source: &Bucket, destination: &Bucket, facts: Facts) -> Choice {
     let pick = |method, reason| Choice { method, reason };
     match (source.provider, destination.provider) {
+        (Provider::Local, Provider::Local) if facts.hard_link => pick(
+            Method::LocalHardLink,
+            "asked for; the two names share one file",
+        ),
         (Provider::Local, Provider::Local) => pick(
             Method::LocalCopy,
             "both are files of this machine: reflink where the file system can, else kernel copy",
@@ -96,13 +116,7 @@ pub fn choose(source: &Bucket, destination: &Bucket, facts: Facts) -> Choice {
             Method::Relay,
             "customer-provided encryption keys do not travel with a server-side copy",
         ),
-        (Provider::S3, _) if facts.size > S3_COPY_LIMIT_BYTES => {
-            pick(Method::Relay, "above the 5 GiB that one CopyObject takes")
-        }
-        (Provider::S3, _) => pick(
-            Method::S3Copy,
-            "one service: CopyObject moves the bytes inside it",
-        ),
+        (Provider::S3, _) => choose_s3(facts),
         (Provider::Gcs, _) => pick(
             Method::GcsRewrite,
             "one service: rewrite moves the bytes inside it",
@@ -112,6 +126,44 @@ pub fn choose(source: &Bucket, destination: &Bucket, facts: Facts) -> Choice {
             "one account: Copy Blob moves the bytes inside it",
         ),
         _ => pick(Method::Relay, "no server-side copy is known for this pair"),
+    }
+}
+
+fn choose_s3(facts: Facts) -> Choice {
+    let pick = |method, reason| Choice { method, reason };
+    let too_large = facts.size > S3_COPY_LIMIT_BYTES;
+    match (facts.part_copy, facts.size >= facts.split_at.max(1)) {
+        (true, true) => pick(
+            Method::S3PartCopy,
+            "large: its parts are copied side by side",
+        ),
+        (true, false) if too_large => pick(
+            Method::S3PartCopy,
+            "above the 5 GiB that one CopyObject takes",
+        ),
+        (false, _) if too_large => pick(
+            Method::Relay,
+            "above the 5 GiB that one CopyObject takes, and the service does not copy parts",
+        ),
+        _ => pick(
+            Method::S3Copy,
+            "one service: CopyObject moves the bytes inside it",
+        ),
+    }
+}
+
+/// The method on a service that was seen to ignore the condition that keeps an existing object.
+pub(crate) fn conditions_ignored(size: u64) -> Choice {
+    match size {
+        // An upload must have at least one part with a byte.
+        0 => Choice {
+            method: Method::Relay,
+            reason: "the service ignores conditions on copies, but not on writes",
+        },
+        _ => Choice {
+            method: Method::S3PartCopy,
+            reason: "the service ignores conditions on CopyObject, but not on completing an upload",
+        },
     }
 }
 
@@ -127,23 +179,51 @@ mod tests {
         }
     }
 
+    const GIB: u64 = 1024 * 1024 * 1024;
     const SMALL: Facts = Facts {
         size: 1,
         one_service: true,
         customer_keys: false,
+        split_at: GIB,
+        part_copy: true,
+        hard_link: false,
     };
 
     #[test]
     fn one_service_copies_by_itself_and_everything_else_is_relayed() {
         use Provider::*;
+        let no_parts = Facts {
+            part_copy: false,
+            ..SMALL
+        };
         for (from, to, facts, method) in [
             (S3, S3, SMALL, Method::S3Copy),
             (
                 S3,
                 S3,
                 Facts {
-                    size: S3_COPY_LIMIT_BYTES,
+                    size: GIB - 1,
                     ..SMALL
+                },
+                Method::S3Copy,
+            ),
+            (S3, S3, Facts { size: GIB, ..SMALL }, Method::S3PartCopy),
+            (
+                S3,
+                S3,
+                Facts {
+                    size: 6 * GIB,
+                    split_at: u64::MAX,
+                    ..SMALL
+                },
+                Method::S3PartCopy,
+            ),
+            (
+                S3,
+                S3,
+                Facts {
+                    size: 5 * GIB,
+                    ..no_parts
                 },
                 Method::S3Copy,
             ),
@@ -151,8 +231,8 @@ mod tests {
                 S3,
                 S3,
                 Facts {
-                    size: S3_COPY_LIMIT_BYTES + 1,
-                    ..SMALL
+                    size: 5 * GIB + 1,
+                    ..no_parts
                 },
                 Method::Relay,
             ),
@@ -179,6 +259,15 @@ mod tests {
             (S3, Gcs, SMALL, Method::Relay),
             (Local, S3, SMALL, Method::Relay),
             (Local, Local, SMALL, Method::LocalCopy),
+            (
+                Local,
+                Local,
+                Facts {
+                    hard_link: true,
+                    ..SMALL
+                },
+                Method::LocalHardLink,
+            ),
             (Memory, Memory, SMALL, Method::MemoryCopy),
         ] {
             assert_eq!(

@@ -11,33 +11,42 @@
 //! ```
 
 mod azure_copy;
+mod batch;
 mod compare;
 mod duplicate;
 mod errors;
 mod gcs_rewrite;
 mod http;
+mod journal;
 mod listing;
 mod local;
 mod location;
 mod method;
 mod open;
 mod options;
+mod pacing;
+mod probe;
 mod receipt;
 mod relay;
-mod s3_copy;
+mod s3;
 mod stat;
+mod unfinished;
 
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 
-pub use duplicate::{DuplicateOptions, Existing};
+pub use batch::{BatchOptions, BatchReport, Item, ItemOutcome};
+pub use duplicate::{DuplicateOptions, Existing, PART_SIZE_BYTES, Preserve, SPLIT_AT_BYTES};
+pub use journal::Journal;
 pub use location::{Bucket, Location, Provider};
 pub use method::{Choice, Facts, Method, S3_COPY_LIMIT_BYTES, choose};
 pub use open::{RELAY_BUDGET_BYTES, Store, Stores};
 pub use options::Options;
 pub use receipt::Receipt;
+pub(crate) use receipt::same_tag;
 pub use stat::Stat;
+pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
 
 pub(crate) use local::remove_empty_folders;
 pub(crate) use location::{normalize, split_text};

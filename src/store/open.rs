@@ -2,22 +2,25 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::client::HttpClient;
 use object_store::memory::InMemory;
-use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Error, ErrorKind, Result};
 
 use super::azure_copy::AzureContainer;
 use super::gcs_rewrite::GcsBucket;
+use super::http::Wire;
 use super::location::{Bucket, Location, Provider};
 use super::options::Options;
-use super::s3_copy::S3Bucket;
+use super::pacing::{self, Pacer};
+use super::s3::S3Bucket;
 use super::stat::Stat;
 use super::{errors, http, local, relay};
 
@@ -38,6 +41,8 @@ struct Shared {
     memory: Arc<InMemory>,
     http: OnceLock<HttpClient>,
     relay: Arc<Semaphore>,
+    /// Requests of our own in flight to one bucket at most.
+    ceiling: usize,
 }
 
 /// One opened bucket.
@@ -45,6 +50,11 @@ pub struct Store {
     pub(crate) bucket: Bucket,
     pub(crate) backend: Backend,
     objects: Option<Arc<dyn ObjectStore>>,
+    pub(crate) pacer: Pacer,
+    /// The service was seen to refuse copies of parts.
+    no_part_copy: AtomicBool,
+    /// Whether the service keeps an existing object when a copy asks for it; probed once.
+    conditions: tokio::sync::OnceCell<bool>,
 }
 
 pub(crate) enum Backend {
@@ -59,6 +69,18 @@ impl Store {
     /// The bucket this is a client of.
     pub fn bucket(&self) -> &Bucket {
         &self.bucket
+    }
+
+    pub(crate) fn copies_parts(&self) -> bool {
+        !self.no_part_copy.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn learn_no_part_copy(&self) {
+        self.no_part_copy.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn conditions(&self) -> &tokio::sync::OnceCell<bool> {
+        &self.conditions
     }
 
     /// object_store's client; `None` for the local file system, which we serve ourselves.
@@ -89,6 +111,12 @@ impl Stores {
 
     /// Stores with the given settings.
     pub fn new(options: Options) -> Stores {
+        Stores::with_ceiling(options, pacing::CEILING)
+    }
+
+    /// Stores with the given settings, that have at most `ceiling` requests of our own in flight to
+    /// one bucket. How many really are, is learned from the store's answers.
+    pub fn with_ceiling(options: Options, ceiling: usize) -> Stores {
         let permits = usize::try_from(RELAY_BUDGET_BYTES / PERMIT_BYTES).unwrap_or(usize::MAX);
         Stores(Arc::new(Shared {
             options,
@@ -96,6 +124,7 @@ impl Stores {
             memory: Arc::default(),
             http: OnceLock::new(),
             relay: Arc::new(Semaphore::new(permits)),
+            ceiling,
         }))
     }
 
@@ -110,23 +139,51 @@ impl Stores {
         if let Some(store) = opened.get(&bucket) {
             return Ok(Arc::clone(store));
         }
-        let store = Arc::new(self.connect(bucket.clone())?);
+        let store = Arc::new(self.connect(bucket.clone()).map_err(|e| e.at(at))?);
         opened.insert(bucket, Arc::clone(&store));
         Ok(store)
     }
 
     fn connect(&self, bucket: Bucket) -> Result<Store> {
+        let retry = RetryConfig {
+            max_retries: 6,
+            retry_timeout: Duration::from_secs(90),
+            ..RetryConfig::default()
+        };
         let client = ClientOptions::new()
             .with_timeout(Duration::from_secs(120))
             .with_connect_timeout(Duration::from_secs(10));
         let backend = match bucket.provider {
+            Provider::Other => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("there is no client for {}", bucket.name),
+                )
+                .during("open")
+                .hint(
+                    "supported are file:, s3: (s3a:, s3n:, s3p:), gs:, az:, abfs(s): and wasb(s):",
+                ));
+            }
             Provider::Local => Backend::Local,
             Provider::Memory => Backend::Memory(Arc::clone(&self.0.memory)),
-            Provider::S3 => Backend::S3(S3Bucket::open(&bucket.name, &self.0.options, client)?),
-            Provider::Gcs => Backend::Gcs(GcsBucket::open(&bucket.name, &self.0.options, client)?),
-            Provider::Azure => {
-                Backend::Azure(AzureContainer::open(&bucket, &self.0.options, client)?)
-            }
+            Provider::S3 => Backend::S3(S3Bucket::open(
+                &bucket.name,
+                &self.0.options,
+                client,
+                retry,
+            )?),
+            Provider::Gcs => Backend::Gcs(GcsBucket::open(
+                &bucket.name,
+                &self.0.options,
+                client,
+                retry,
+            )?),
+            Provider::Azure => Backend::Azure(AzureContainer::open(
+                &bucket,
+                &self.0.options,
+                client,
+                retry,
+            )?),
         };
         let objects: Option<Arc<dyn ObjectStore>> = match &backend {
             Backend::Local => None,
@@ -139,6 +196,9 @@ impl Stores {
             bucket,
             backend,
             objects,
+            pacer: Pacer::new(self.0.ceiling),
+            no_part_copy: AtomicBool::new(false),
+            conditions: tokio::sync::OnceCell::new(),
         })
     }
 
@@ -152,6 +212,14 @@ impl Stores {
             },
             _ => at.clone(),
         }
+    }
+
+    /// What our own requests to `store` go through.
+    pub(crate) fn wire<'a>(&'a self, store: &'a Store) -> Result<Wire<'a>> {
+        Ok(Wire {
+            http: self.http()?,
+            pacer: &store.pacer,
+        })
     }
 
     pub(crate) fn http(&self) -> Result<&HttpClient> {
@@ -171,6 +239,41 @@ impl Stores {
             .acquire_many_owned(permits)
             .await
             .ok()
+    }
+
+    /// Looks whether the bucket of `at` exists: a look at an object does not tell. One listing
+    /// request for at most one page. Without the right to list there is no answer, which is fine.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if the bucket does not exist, `Unavailable` if the store does not answer.
+    pub async fn check_bucket(&self, at: &Location) -> Result<()> {
+        use futures::StreamExt;
+        let store = self.open(at)?;
+        match &store.backend {
+            Backend::Local | Backend::Memory(_) => return Ok(()),
+            Backend::Gcs(gcs) => return gcs.check(self.wire(&store)?, at).await,
+            Backend::S3(s3) => {
+                return match s3.page(self.wire(&store)?, at, at.key(), None).await {
+                    Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Unavailable) => {
+                        Err(e)
+                    }
+                    _ => Ok(()),
+                };
+            }
+            Backend::Azure(_) => {}
+        }
+        let Some(objects) = store.objects() else {
+            return Ok(());
+        };
+        let mut listing = objects.list(Some(&at.object_path()?));
+        match listing.next().await {
+            Some(Err(e)) => match errors::from_client(e, "look at", at) {
+                e if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Unavailable) => Err(e),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
     }
 
     /// Size and tag of one object. One request.

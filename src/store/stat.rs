@@ -3,7 +3,7 @@
 use super::location::Provider;
 
 /// Size and tags of one object.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stat {
     /// Size in bytes.
     pub size: u64,
@@ -11,6 +11,8 @@ pub struct Stat {
     pub tag: Option<String>,
     /// The version or generation, where the store has one.
     pub version: Option<String>,
+    /// The storage class, where a listing told it.
+    pub storage_class: Option<String>,
 }
 
 impl Stat {
@@ -30,6 +32,7 @@ impl From<object_store::ObjectMeta> for Stat {
             size: meta.size,
             tag: meta.e_tag,
             version: meta.version,
+            storage_class: None,
         }
     }
 }

@@ -15,7 +15,7 @@ use forkpoint::snapshot::{
     DeclaredSize, Distribution, FileRole, Handle, Holder, KeyGroupRange, Kind, Object, Operator,
     OperatorStatePart, Part, References, Scope, Snapshot, StateKind, StateReference,
 };
-use forkpoint::store::{Location, Method};
+use forkpoint::store::{Location, Method, Stat};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -220,11 +220,13 @@ pub fn layout(snapshot: &Snapshot, root: &str) -> Layout {
 /// Sizes as declared, copied inside the service.
 pub fn declared(object: &Object, _: &Location) -> Result<ObjectFacts> {
     Ok(ObjectFacts {
-        size: object.size.bytes().unwrap_or(0),
+        stat: Stat {
+            size: object.size.bytes().unwrap_or(0),
+            tag: Some("t".into()),
+            ..Stat::default()
+        },
         method: Method::S3Copy,
         reason: "made up".into(),
-        tag: Some("t".into()),
-        version: None,
     })
 }
 

@@ -3,6 +3,8 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod synthetic;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};

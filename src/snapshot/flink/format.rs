@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::{
     DeclaredSize, Folder, Holder, Kind, Lookup, NewPlace, Object, Operator, Scope, Snapshot,
     SnapshotFormat,
@@ -45,7 +45,7 @@ impl SnapshotFormat for FlinkFormat {
         new_place: &NewPlace<'_>,
     ) -> Result<Vec<u8>> {
         let metadata = decode(bytes)?;
-        let mut known: HashMap<(bool, &[u8]), NewPath> = HashMap::new();
+        let mut known: HashMap<PathKey<'_>, NewPath> = HashMap::new();
         metadata.encode_with(&mut |reference| {
             let (path, relative) = match reference.location {
                 Location::Absolute { path, .. }
@@ -236,8 +236,13 @@ fn resolve<T>(bytes: &[u8], path: Utf<'_>, rule: impl FnOnce(&str) -> Result<T>)
     let at_byte = |e: Error| {
         let offset = (path.as_bytes().as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize);
         let what = e.location().map(|l| format!("`{l}`: ")).unwrap_or_default();
+        // What is wrong use when a person types it, is damage when a file says it.
+        let kind = match e.kind() {
+            ErrorKind::Invalid => ErrorKind::Corrupt,
+            kind => kind,
+        };
         let named = Error::new(
-            e.kind(),
+            kind,
             format!("{what}{} (path at byte {offset})", e.message()),
         );
         match e.next_step() {
@@ -249,14 +254,16 @@ fn resolve<T>(bytes: &[u8], path: Utf<'_>, rule: impl FnOnce(&str) -> Result<T>)
     rule(&text).map_err(at_byte)
 }
 
-/// A place, and for relative paths the plain form of the path.
+/// A path's bytes, and whether it is a relative one.
+type PathKey<'a> = (bool, &'a [u8]);
+/// Where the object lies; for a relative path also the path in its plain form.
 type Resolved = (Place, Option<String>);
 
 struct Reader<'a> {
     bytes: &'a [u8],
     lookup: &'a Lookup,
     /// Most references repeat a text that was resolved before.
-    by_text: HashMap<(bool, &'a [u8]), Resolved>,
+    by_text: HashMap<PathKey<'a>, Resolved>,
     /// By place, with the number by which they were met.
     objects: HashMap<Place, (u32, Object)>,
     table: Option<Table<'a>>,

@@ -1,0 +1,317 @@
+//! Many duplicates: one pool for files and parts, largest first, in bounded memory, an outcome per
+//! item.
+
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{FutureExt, Stream, StreamExt};
+use tokio::task::JoinSet;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::{Cancel, Progress};
+
+use super::duplicate::{DuplicateOptions, Existing};
+use super::journal::Journal;
+use super::location::{Location, Provider};
+use super::method::Method;
+use super::open::Stores;
+use super::receipt::Receipt;
+use super::stat::Stat;
+use super::unfinished::UnfinishedLog;
+
+/// Items held at most before they are begun, so that the largest of them can go first.
+const WINDOW: usize = 10_000;
+/// Objects at once where a service does the copying; how many requests really go out, the pacer of
+/// the bucket decides.
+const OBJECTS_AT_SERVICES: usize = 256;
+/// Objects at once where this machine does the copying.
+const OBJECTS_AT_HOME: usize = 32;
+/// Receipts are written to the journal at least this often while there are any...
+const JOURNAL_EVERY: Duration = Duration::from_secs(1);
+/// ...and whenever so many have come together.
+const JOURNAL_BATCH: usize = 1_000;
+
+/// One object to duplicate.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Where it is.
+    pub source: Location,
+    /// Where its duplicate goes.
+    pub destination: Location,
+    /// What is known of it.
+    pub stat: Stat,
+    /// Where the destination was looked at: what is there.
+    pub existing: Option<Option<Stat>>,
+}
+
+/// What became of one item.
+#[derive(Debug)]
+pub enum ItemOutcome {
+    /// It was copied.
+    Copied(Receipt),
+    /// An equal object was there already.
+    Reused,
+    /// It could not be copied.
+    Failed(Error),
+}
+
+/// How a batch is run.
+#[derive(Debug, Clone, Default)]
+pub struct BatchOptions {
+    /// How each object is duplicated; its source and log are set per item.
+    pub duplicate: DuplicateOptions,
+    /// Objects under way at once; `None`: as fits the destination.
+    pub objects_at_once: Option<usize>,
+    /// Go on with the others when one fails.
+    pub keep_going: bool,
+}
+
+/// What a batch came to.
+#[derive(Debug, Default)]
+pub struct BatchReport {
+    /// Objects copied by this run.
+    pub copied: u64,
+    /// Objects that were there already, equal.
+    pub reused: u64,
+    /// Bytes of the copied ones.
+    pub bytes: u64,
+    /// How many objects this run copied by which method.
+    pub methods: BTreeMap<Method, u64>,
+    /// Objects that could not be copied.
+    pub failed: u64,
+    /// The first error.
+    pub first_error: Option<Error>,
+}
+
+/// An item in the queue: the largest is taken first, equal ones in the order of their names.
+struct Queued(Item);
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Queued {}
+
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let (a, b) = (&self.0, &other.0);
+        a.stat
+            .size
+            .cmp(&b.stat.size)
+            .then_with(|| b.source.cmp(&a.source))
+    }
+}
+
+impl Stores {
+    /// Duplicates all `items`, as they come. `each` is told of every outcome. Receipts go to the
+    /// `journal`, if there is one, and objects that it or their content proves are not copied again.
+    ///
+    /// Holds at most some ten thousand items, however many there are. Asked to stop, it begins
+    /// nothing more, lets single copies finish, and keeps copies in parts for the next run.
+    ///
+    /// # Errors
+    ///
+    /// An error of `items` or of the journal, or `Cancelled`. Failures of single objects are in the
+    /// report.
+    pub async fn batch(
+        &self,
+        items: impl Stream<Item = Result<Item>> + Send,
+        journal: Option<&Arc<Journal>>,
+        options: &BatchOptions,
+        progress: &dyn Progress,
+        cancel: &Cancel,
+        mut each: impl FnMut(&Item, &ItemOutcome) + Send,
+    ) -> Result<BatchReport> {
+        let mut items = Box::pin(items.fuse());
+        let mut duplicate = options.duplicate.clone();
+        duplicate.cancel = cancel.clone();
+        if let Some(journal) = journal {
+            duplicate.log = Arc::clone(journal) as Arc<dyn UnfinishedLog>;
+        }
+        let duplicate = Arc::new(duplicate);
+        let mut queue: BinaryHeap<Queued> = BinaryHeap::new();
+        let mut running: JoinSet<(Item, ItemOutcome)> = JoinSet::new();
+        let mut report = BatchReport::default();
+        let mut unwritten: Vec<Receipt> = Vec::new();
+        let mut exhausted = false;
+        let mut stopped: Option<Error> = None;
+        let mut tick = tokio::time::interval(JOURNAL_EVERY);
+        loop {
+            // Whatever the source of items has ready, so that the largest is known.
+            while !exhausted && stopped.is_none() && queue.len() < WINDOW {
+                match items.next().now_or_never() {
+                    None => break,
+                    Some(None) => exhausted = true,
+                    Some(Some(Ok(item))) => queue.push(Queued(item)),
+                    Some(Some(Err(e))) => stopped = Some(e),
+                }
+            }
+            while stopped.is_none() {
+                let Some(next) = queue.peek() else { break };
+                let most = options
+                    .objects_at_once
+                    .unwrap_or_else(|| at_once(&next.0.destination));
+                if running.len() >= most {
+                    break;
+                }
+                let Some(Queued(item)) = queue.pop() else {
+                    break;
+                };
+                let (stores, duplicate) = (self.clone(), Arc::clone(&duplicate));
+                let journal = journal.cloned();
+                running.spawn(async move {
+                    let outcome = stores.one(&item, journal.as_deref(), &duplicate).await;
+                    (item, outcome)
+                });
+            }
+            let waiting = stopped.is_none() && !exhausted && queue.len() < WINDOW;
+            if running.is_empty() && !waiting {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = cancel.cancelled(), if stopped.is_none() => stopped = cancel.check().err(),
+                Some(done) = running.join_next(), if !running.is_empty() => {
+                    let (item, outcome) = done
+                        .map_err(|e| Error::new(ErrorKind::Internal, format!("a copy ended: {e}")))?;
+                    each(&item, &outcome);
+                    progress.advance(1, item.stat.size);
+                    match outcome {
+                        ItemOutcome::Copied(receipt) => {
+                            report.copied += 1;
+                            report.bytes = report.bytes.saturating_add(receipt.bytes);
+                            *report.methods.entry(receipt.method).or_default() += 1;
+                            if journal.is_some() {
+                                unwritten.push(receipt);
+                            }
+                        }
+                        ItemOutcome::Reused => report.reused += 1,
+                        ItemOutcome::Failed(e) => {
+                            report.failed += 1;
+                            report.first_error.get_or_insert(e);
+                            if !options.keep_going && stopped.is_none() {
+                                // Nothing new is begun; what is under way is let finish, so that its
+                                // receipts are not lost.
+                                stopped = Some(Error::new(ErrorKind::Cancelled, "another object failed"));
+                            }
+                        }
+                    }
+                    if unwritten.len() >= JOURNAL_BATCH && let Some(journal) = journal {
+                        journal.add(std::mem::take(&mut unwritten)).await?;
+                    }
+                }
+                next = items.next(), if waiting => match next {
+                    None => exhausted = true,
+                    Some(Ok(item)) => queue.push(Queued(item)),
+                    Some(Err(e)) => stopped = Some(e),
+                },
+                _ = tick.tick(), if !unwritten.is_empty() => {
+                    if let Some(journal) = journal {
+                        journal.add(std::mem::take(&mut unwritten)).await?;
+                    }
+                }
+            }
+        }
+        let kept = match journal {
+            Some(journal) => journal.add(unwritten).await,
+            None => Ok(()),
+        };
+        match (stopped, report.first_error.is_some()) {
+            (Some(e), false) => {
+                if let Err(lost) = kept {
+                    tracing::warn!(%lost, "the last receipts could not be kept");
+                }
+                Err(e)
+            }
+            (_, true) => Ok(report),
+            (None, false) => kept.map(|()| report),
+        }
+    }
+
+    async fn one(
+        &self,
+        item: &Item,
+        journal: Option<&Journal>,
+        options: &DuplicateOptions,
+    ) -> ItemOutcome {
+        match self.try_one(item, journal, options).await {
+            Ok(outcome) => outcome,
+            Err(e) => ItemOutcome::Failed(e),
+        }
+    }
+
+    async fn try_one(
+        &self,
+        item: &Item,
+        journal: Option<&Journal>,
+        options: &DuplicateOptions,
+    ) -> Result<ItemOutcome> {
+        let create_only = options.existing == Existing::Refuse;
+        if create_only && let Some(Some(there)) = &item.existing {
+            let receipt = journal.and_then(|j| j.receipt(&item.destination));
+            return match self.is_duplicate(item, there, receipt.as_ref()).await? {
+                true => Ok(ItemOutcome::Reused),
+                false => Err(taken(&item.destination)),
+            };
+        }
+        let mut options = options.clone();
+        options.source = Some(item.stat.clone());
+        options.destination_is_free |= item.existing == Some(None);
+        match self
+            .duplicate(&item.source, &item.destination, &options)
+            .await
+        {
+            Ok(receipt) => Ok(ItemOutcome::Copied(receipt)),
+            // An earlier run, or another one at the same time, may have been there.
+            Err(e) if create_only && e.kind() == ErrorKind::AlreadyExists => {
+                let there = self.stat(&item.destination).await?;
+                match self.is_duplicate(item, &there, None).await? {
+                    true => Ok(ItemOutcome::Reused),
+                    false => Err(taken(&item.destination)),
+                }
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Is the object at the destination the duplicate that is wanted? A receipt for this very object
+    /// proves it; without one (the process died between the copy and its receipt) the contents are
+    /// compared.
+    async fn is_duplicate(
+        &self,
+        item: &Item,
+        there: &Stat,
+        receipt: Option<&Receipt>,
+    ) -> Result<bool> {
+        if there.size != item.stat.size {
+            return Ok(false);
+        }
+        if receipt.is_some_and(|r| r.proves(&item.source, &item.stat, there)) {
+            return Ok(true);
+        }
+        self.same_content(&item.source, &item.destination, item.stat.size)
+            .await
+    }
+}
+
+fn at_once(destination: &Location) -> usize {
+    match destination.provider() {
+        Provider::Local => OBJECTS_AT_HOME,
+        _ => OBJECTS_AT_SERVICES,
+    }
+}
+
+fn taken(at: &Location) -> Error {
+    Error::refused("an object that is not this duplicate is at the destination")
+        .at(at)
+        .hint("it was left as it is; move it away, or choose another destination")
+}

@@ -1,0 +1,204 @@
+//! What is done and what is under way, kept beside the copies, so that another run can prove the one
+//! and go on with the other.
+//!
+//! Below a folder of its own lie small objects of a few entries each, one JSON document a line;
+//! nothing is ever changed, only added, and entries of later objects stand above those of earlier
+//! ones. When all is done the folder is removed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+
+use super::location::Location;
+use super::open::Stores;
+use super::receipt::Receipt;
+use super::unfinished::{Unfinished, UnfinishedLog};
+use super::{Stat, remove_empty_folders};
+
+/// Largest journal object that is read, in bytes.
+const LIMIT_BYTES: u64 = 64 * 1024 * 1024;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Entry {
+    Receipt(Receipt),
+    Opened(Unfinished),
+    Closed(Location),
+}
+
+/// A journal below some root.
+pub struct Journal {
+    stores: Stores,
+    root: Location,
+    folder: Location,
+    run: String,
+    objects: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    receipts: HashMap<Location, Receipt>,
+    unfinished: HashMap<Location, Unfinished>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// The journal `id` below `root`, with all that earlier runs have written. One listing, and one
+    /// read per journal object. A line that does not parse proves nothing and is passed over.
+    ///
+    /// # Errors
+    ///
+    /// If there is a journal that cannot be read.
+    pub async fn open(stores: &Stores, root: &Location, id: &str) -> Result<Journal> {
+        let folder = root.join(&format!(".forkpoint/{id}"))?;
+        let journal = Journal {
+            stores: stores.clone(),
+            root: root.clone(),
+            folder,
+            run: format!(
+                "{:013}-{:08x}",
+                clock::unix_millis(),
+                clock::random_id() >> 32
+            ),
+            objects: AtomicU32::new(0),
+            state: Mutex::default(),
+        };
+        let mut objects = journal.list().await?;
+        objects.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (at, _) in objects {
+            let bytes = match stores.read(&at, LIMIT_BYTES).await {
+                // Another run has finished meanwhile.
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                other => other?,
+            };
+            for line in bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+                match serde_json::from_slice(line) {
+                    Ok(entry) => journal.apply(entry),
+                    Err(e) => {
+                        tracing::warn!(%at, %e, "a journal entry is unreadable and proves nothing")
+                    }
+                }
+            }
+        }
+        Ok(journal)
+    }
+
+    fn with_state<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn apply(&self, entry: Entry) {
+        self.with_state(|state| match entry {
+            Entry::Receipt(receipt) => {
+                state.unfinished.remove(&receipt.destination);
+                state.receipts.insert(receipt.destination.clone(), receipt);
+            }
+            Entry::Opened(unfinished) => {
+                state
+                    .unfinished
+                    .insert(unfinished.destination.clone(), unfinished);
+            }
+            Entry::Closed(destination) => {
+                state.unfinished.remove(&destination);
+            }
+        });
+    }
+
+    async fn list(&self) -> Result<Vec<(Location, Stat)>> {
+        match self.stores.list(&self.folder).await {
+            Err(e) if e.kind() == ErrorKind::NotFound && !e.message().contains("bucket") => {
+                Ok(Vec::new())
+            }
+            other => other,
+        }
+    }
+
+    /// The receipt that an earlier run wrote for a destination.
+    pub fn receipt(&self, destination: &Location) -> Option<Receipt> {
+        self.with_state(|state| state.receipts.get(destination).cloned())
+    }
+
+    /// All copies that an earlier run has left under way.
+    pub fn unfinished(&self) -> Vec<Unfinished> {
+        self.with_state(|state| state.unfinished.values().cloned().collect())
+    }
+
+    /// Adds receipts. One request. They are not kept in memory: this run knows what it did.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::put`].
+    pub async fn add(&self, receipts: Vec<Receipt>) -> Result<()> {
+        self.write(receipts.into_iter().map(Entry::Receipt)).await
+    }
+
+    async fn write(&self, entries: impl IntoIterator<Item = Entry>) -> Result<()> {
+        let mut text = Vec::new();
+        for entry in entries {
+            serde_json::to_writer(&mut text, &entry)
+                .map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?;
+            text.push(b'\n');
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
+        let number = self.objects.fetch_add(1, Ordering::Relaxed);
+        let at = self
+            .folder
+            .join(&format!("{}-{number:06}.jsonl", self.run))?;
+        self.stores.put(&at, Bytes::from(text), true).await?;
+        Ok(())
+    }
+
+    /// Removes the journal. One listing and one request per journal object.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::delete`].
+    pub async fn remove(&self) -> Result<()> {
+        for (at, _) in self.list().await? {
+            self.stores.delete(&at).await?;
+        }
+        if self.folder.local_path().is_some() {
+            remove_empty_folders(&self.folder, &self.root);
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl UnfinishedLog for Journal {
+    fn find(&self, destination: &Location) -> Option<Unfinished> {
+        self.with_state(|state| state.unfinished.get(destination).cloned())
+    }
+
+    async fn opened(&self, unfinished: &Unfinished) -> Result<()> {
+        self.write([Entry::Opened(unfinished.clone())]).await?;
+        self.apply(Entry::Opened(unfinished.clone()));
+        Ok(())
+    }
+
+    async fn closed(&self, destination: &Location) -> Result<()> {
+        if self.find(destination).is_some() {
+            self.write([Entry::Closed(destination.clone())]).await?;
+            self.apply(Entry::Closed(destination.clone()));
+        }
+        Ok(())
+    }
+}

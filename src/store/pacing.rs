@@ -1,0 +1,334 @@
+//! How many requests go to one bucket at once, and how fast: learned from its answers.
+//!
+//! The number in flight begins small and doubles with each clean round (slow start) until the
+//! store's latency rises or it asks us to slow down; from then on it grows by a few a round. A store
+//! that says 503 or 429 is then asked at the rate at which it has just been answering, a little
+//! more each moment, so that the limit is found again without running into it again and again.
+//!
+//! [`Learner`] decides, purely, with time as an argument; [`Pacer`] makes requests wait.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::clock;
+
+/// Requests in flight at the start.
+const FIRST_LIMIT: usize = 32;
+/// Requests in flight at most, unless set otherwise.
+pub(crate) const CEILING: usize = 256;
+/// Growth a round once slow start is over.
+const STEP: usize = 8;
+/// A round whose typical latency is above the lowest seen by this factor stops the doubling.
+const LATENCY_FACTOR: f64 = 2.0;
+/// The success rate is measured over this time.
+const MEASURE: Duration = Duration::from_secs(1);
+/// A measured rate is taken a little lower at a throttle...
+const CUT: f64 = 0.95;
+/// ...and grows by this factor for each clean [`GROW_EVERY`].
+const GROWTH: f64 = 1.01;
+const GROW_EVERY: Duration = Duration::from_millis(200);
+
+/// What was learned of one bucket so far.
+#[derive(Debug)]
+pub(crate) struct Learner {
+    limit: usize,
+    ceiling: usize,
+    doubling: bool,
+    in_round: usize,
+    round_latency: Duration,
+    lowest_latency: Option<Duration>,
+    /// Requests a second; none until the store first asked us to slow down.
+    rate: Option<f64>,
+    grown: Instant,
+    last_cut: Option<Instant>,
+    successes: VecDeque<Instant>,
+    throttles: u64,
+}
+
+impl Learner {
+    pub(crate) fn new(now: Instant, ceiling: usize) -> Learner {
+        Learner {
+            limit: FIRST_LIMIT.min(ceiling.max(1)),
+            ceiling: ceiling.max(1),
+            doubling: true,
+            in_round: 0,
+            round_latency: Duration::ZERO,
+            lowest_latency: None,
+            rate: None,
+            grown: now,
+            last_cut: None,
+            successes: VecDeque::new(),
+            throttles: 0,
+        }
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.rate
+    }
+
+    /// A request that began at `began` was answered well at `now`.
+    pub(crate) fn succeeded(&mut self, began: Instant, now: Instant) {
+        self.successes.push_back(now);
+        self.forget_old(now);
+        if let Some(rate) = self.rate {
+            while now.duration_since(self.grown) >= GROW_EVERY {
+                self.grown += GROW_EVERY;
+                self.rate = Some(self.rate.unwrap_or(rate) * GROWTH);
+            }
+        }
+        self.in_round += 1;
+        self.round_latency += now.duration_since(began);
+        if self.in_round >= self.limit {
+            self.end_round();
+        }
+    }
+
+    fn end_round(&mut self) {
+        let typical = self.round_latency / u32::try_from(self.in_round.max(1)).unwrap_or(u32::MAX);
+        let lowest = self.lowest_latency.map_or(typical, |l| l.min(typical));
+        self.lowest_latency = Some(lowest);
+        self.in_round = 0;
+        self.round_latency = Duration::ZERO;
+        let strained = typical.as_secs_f64() > lowest.as_secs_f64() * LATENCY_FACTOR;
+        if strained {
+            self.doubling = false;
+        } else {
+            let grown = if self.doubling {
+                self.limit * 2
+            } else {
+                self.limit + STEP
+            };
+            self.limit = grown.min(self.ceiling);
+        }
+    }
+
+    /// A request that began at `began` was answered at `now` with "slow down". One cut per round
+    /// trip: a request that was already under way at the last cut says nothing new.
+    pub(crate) fn throttled(&mut self, began: Instant, now: Instant) {
+        self.throttles += 1;
+        self.doubling = false;
+        if self.last_cut.is_some_and(|cut| began <= cut) {
+            return;
+        }
+        self.forget_old(now);
+        let span = self
+            .successes
+            .front()
+            .map_or(MEASURE, |first| now.duration_since(*first))
+            .clamp(Duration::from_millis(50), MEASURE);
+        let measured = self.successes.len() as f64 / span.as_secs_f64();
+        let base = self
+            .rate
+            .map_or(measured, |rate| rate.min(measured.max(rate / 2.0)));
+        self.rate = Some((base * CUT).max(1.0));
+        self.last_cut = Some(now);
+        self.grown = now;
+        self.in_round = 0;
+        self.round_latency = Duration::ZERO;
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        while self
+            .successes
+            .front()
+            .is_some_and(|first| now.duration_since(*first) > MEASURE)
+        {
+            self.successes.pop_front();
+        }
+    }
+}
+
+/// Makes the requests to one bucket wait for their turn.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    slots: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    learner: Learner,
+    /// Permits that exist, in use or not.
+    permits: usize,
+    /// When the next request may begin, where a rate is kept.
+    next: Instant,
+}
+
+impl Pacer {
+    pub(crate) fn new(ceiling: usize) -> Pacer {
+        let now = Instant::now();
+        let learner = Learner::new(now, ceiling);
+        let permits = learner.limit();
+        Pacer {
+            slots: Arc::new(Semaphore::new(permits)),
+            state: Mutex::new(State {
+                learner,
+                permits,
+                next: now,
+            }),
+        }
+    }
+
+    /// Waits until one more request may begin.
+    pub(crate) async fn begin(&self) -> Turn<'_> {
+        // Fails only when the semaphore is closed, which it never is.
+        let permit = Arc::clone(&self.slots).acquire_owned().await.ok();
+        let wait = self.with_state(|state| {
+            let rate = state.learner.rate()?;
+            let now = Instant::now();
+            let at = state.next.max(now);
+            state.next = at + Duration::from_secs_f64(1.0 / rate);
+            Some(at.duration_since(now))
+        });
+        if let Some(wait) = wait.filter(|w| !w.is_zero()) {
+            clock::sleep(wait).await;
+        }
+        Turn {
+            pacer: self,
+            began: Instant::now(),
+            _permit: permit,
+        }
+    }
+
+    /// "Slow down" answers so far.
+    pub(crate) fn throttles(&self) -> u64 {
+        self.with_state(|state| state.learner.throttles)
+    }
+
+    /// Requests in flight at most, as learned so far.
+    pub(crate) fn limit(&self) -> usize {
+        self.with_state(|state| state.learner.limit())
+    }
+
+    fn with_state<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn learn(&self, act: impl FnOnce(&mut Learner, Instant)) {
+        self.with_state(|state| {
+            act(&mut state.learner, Instant::now());
+            let limit = state.learner.limit();
+            if limit > state.permits {
+                self.slots.add_permits(limit - state.permits);
+                state.permits = limit;
+            }
+        });
+    }
+}
+
+/// The right to have one request under way.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    pacer: &'a Pacer,
+    began: Instant,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Turn<'_> {
+    /// The request was answered, and not with "slow down".
+    pub(crate) fn answered(self) {
+        self.pacer
+            .learn(|learner, now| learner.succeeded(self.began, now));
+    }
+
+    /// The request was answered with "slow down".
+    pub(crate) fn throttled(self) {
+        self.pacer
+            .learn(|learner, now| learner.throttled(self.began, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs requests of `latency` against a store that answers `cap` a second well (0: all), for
+    /// `seconds`; returns goodput a second and the share of throttled requests, after the first
+    /// second, in which the limit is being found.
+    fn simulate(cap: u32, latency: Duration, seconds: u32) -> (f64, f64) {
+        let start = Instant::now();
+        let mut learner = Learner::new(start, CEILING);
+        let mut in_flight: VecDeque<Instant> = VecDeque::new();
+        let (mut good, mut bad) = (0u32, 0u32);
+        let mut tokens = f64::from(cap) / 10.0;
+        let mut next = start;
+        let tick = Duration::from_micros(200);
+        let mut now = start;
+        while now < start + Duration::from_secs(u64::from(seconds)) {
+            now += tick;
+            tokens = (tokens + f64::from(cap) * tick.as_secs_f64()).min(f64::from(cap) / 10.0);
+            while in_flight
+                .front()
+                .is_some_and(|began| now.duration_since(*began) >= latency)
+            {
+                let began = in_flight.pop_front().unwrap_or(now);
+                let counts = now > start + Duration::from_secs(1);
+                if cap == 0 || tokens >= 1.0 {
+                    tokens -= 1.0;
+                    good += u32::from(counts);
+                    learner.succeeded(began, now);
+                } else {
+                    bad += u32::from(counts);
+                    learner.throttled(began, now);
+                }
+            }
+            while in_flight.len() < learner.limit() && next <= now {
+                in_flight.push_back(now);
+                next = match learner.rate() {
+                    Some(rate) => {
+                        next.max(now - Duration::from_millis(5))
+                            + Duration::from_secs_f64(1.0 / rate)
+                    }
+                    None => now,
+                };
+            }
+        }
+        let sum = f64::from(good + bad);
+        (
+            f64::from(good) / f64::from(seconds - 1),
+            f64::from(bad) / sum,
+        )
+    }
+
+    #[test]
+    fn without_a_cap_the_limit_grows_to_the_ceiling() {
+        let (goodput, throttled) = simulate(0, Duration::from_millis(20), 5);
+        assert!(goodput > 0.9 * CEILING as f64 / 0.020, "{goodput}");
+        assert_eq!(throttled, 0.0);
+    }
+
+    #[test]
+    fn a_cap_is_found_and_hardly_run_into() {
+        for cap in [50, 500, 3000] {
+            let (goodput, throttled) = simulate(cap, Duration::from_millis(20), 20);
+            assert!(goodput > 0.9 * f64::from(cap), "cap {cap}: {goodput}");
+            assert!(throttled < 0.1, "cap {cap}: {throttled}");
+        }
+    }
+
+    #[test]
+    fn one_round_trip_is_cut_once() {
+        let start = Instant::now();
+        let mut learner = Learner::new(start, CEILING);
+        for n in 0..100 {
+            learner.succeeded(start, start + Duration::from_millis(n * 10));
+        }
+        let now = start + Duration::from_secs(1);
+        learner.throttled(start + Duration::from_millis(990), now);
+        let rate = learner.rate();
+        for _ in 0..50 {
+            learner.throttled(
+                start + Duration::from_millis(990),
+                now + Duration::from_millis(1),
+            );
+        }
+        assert_eq!(learner.rate(), rate);
+    }
+}

@@ -1,0 +1,268 @@
+//! Multipart uploads: begin, look into, complete under a condition, abort for good.
+
+use bytes::Bytes;
+use http::Method as HttpMethod;
+use http::header::{HeaderMap, HeaderValue, IF_NONE_MATCH};
+use object_store::client::HttpRequest;
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::super::duplicate::{Copied, CopyOrder};
+use super::super::http::{
+    Answer, Attempt, Wire, answered_badly, encode_part, patience, with_retries,
+};
+use super::super::location::Location;
+use super::super::method::Method;
+use super::bucket::S3Bucket;
+use super::copy::header;
+use super::xml::{
+    self, CompleteMultipartUploadResult, InitiateMultipartUploadResult, ListMultipartUploadsResult,
+    ListPartsResult, ListedPart,
+};
+
+/// Parts in flight at an abort may still land after it; then the abort is repeated, so often.
+const ABORT_ROUNDS: u32 = 5;
+
+impl S3Bucket {
+    /// Begins an upload with the given headers and returns its id. One request.
+    pub(super) async fn begin_upload(
+        &self,
+        wire: Wire<'_>,
+        order: &CopyOrder<'_>,
+        headers: &HeaderMap,
+    ) -> Result<String> {
+        let at = order.destination;
+        let outcome = with_retries(|_| async move {
+            let request = async {
+                let mut request = self.request(HttpMethod::POST, at.key(), "uploads=")?;
+                for (name, value) in headers {
+                    request.headers_mut().append(name.clone(), value.clone());
+                }
+                // What the user set for objects we write is stronger than what the source had.
+                for (name, value) in self.encryption() {
+                    request.headers_mut().insert(name, value.clone());
+                }
+                self.signed(request).await
+            };
+            wire.attempt(
+                request,
+                patience(0),
+                "begin an upload to",
+                at,
+                |answer| async move {
+                    match xml::parse::<InitiateMultipartUploadResult>(
+                        &answer.body,
+                        "InitiateMultipartUploadResult",
+                    ) {
+                        Some(result) if answer.status == 200 => Attempt::Done(result.upload_id),
+                        _ => answered_badly(&answer, "begin an upload to", at),
+                    }
+                },
+            )
+            .await
+        });
+        outcome.await.map(|o| o.value)
+    }
+
+    /// The parts that an upload has; `None` if there is no such upload. One request per 1,000.
+    pub(super) async fn parts(
+        &self,
+        wire: Wire<'_>,
+        at: &Location,
+        id: &str,
+    ) -> Result<Option<Vec<ListedPart>>> {
+        let mut parts = Vec::new();
+        let mut marker = 0;
+        loop {
+            let query = &format!("part-number-marker={marker}&uploadId={}", encode_part(id));
+            let page = with_retries(|_| async move {
+                let request = async {
+                    self.signed(self.request(HttpMethod::GET, at.key(), query)?)
+                        .await
+                };
+                wire.attempt(
+                    request,
+                    patience(0),
+                    "list the parts of",
+                    at,
+                    |answer| async move {
+                        match xml::parse::<ListPartsResult>(&answer.body, "ListPartsResult") {
+                            Some(listed) if answer.status == 200 => Attempt::Done(Some(listed)),
+                            _ if answer.status == 404 => Attempt::Done(None),
+                            _ => answered_badly(&answer, "list the parts of", at),
+                        }
+                    },
+                )
+                .await
+            });
+            let Some(page) = page.await?.value else {
+                return Ok(None);
+            };
+            parts.extend(page.parts);
+            match (page.is_truncated, page.next_part_number_marker) {
+                (true, Some(next)) if next > marker => marker = next,
+                _ => return Ok(Some(parts)),
+            }
+        }
+    }
+
+    /// The ids of the open uploads to exactly this key. One request.
+    pub(crate) async fn open_uploads(&self, wire: Wire<'_>, at: &Location) -> Result<Vec<String>> {
+        let query = &format!("prefix={}&uploads=", encode_part(at.key()));
+        let outcome = with_retries(|_| async move {
+            let request = async { self.signed(self.request(HttpMethod::GET, "", query)?).await };
+            wire.attempt(
+                request,
+                patience(0),
+                "list the uploads of",
+                at,
+                |answer| async move {
+                    match xml::parse::<ListMultipartUploadsResult>(
+                        &answer.body,
+                        "ListMultipartUploadsResult",
+                    ) {
+                        Some(listed) if answer.status == 200 => Attempt::Done(listed),
+                        _ => answered_badly(&answer, "list the uploads of", at),
+                    }
+                },
+            )
+            .await
+        });
+        let listed = outcome.await?.value;
+        Ok(listed
+            .uploads
+            .into_iter()
+            .filter(|u| u.key == at.key())
+            .map(|u| u.upload_id)
+            .collect())
+    }
+
+    /// Ends an upload without an object, and looks until no part of it is left. One request and
+    /// one look.
+    pub(crate) async fn abort_upload(&self, wire: Wire<'_>, at: &Location, id: &str) -> Result<()> {
+        let query = &format!("uploadId={}", encode_part(id));
+        for _ in 0..ABORT_ROUNDS {
+            let outcome = with_retries(|_| async move {
+                let request = async {
+                    self.signed(self.request(HttpMethod::DELETE, at.key(), query)?)
+                        .await
+                };
+                wire.attempt(
+                    request,
+                    patience(0),
+                    "abort an upload to",
+                    at,
+                    |answer| async move {
+                        match answer.status {
+                            200 | 204 | 404 => Attempt::Done(()),
+                            _ => answered_badly(&answer, "abort an upload to", at),
+                        }
+                    },
+                )
+                .await
+            });
+            outcome.await?;
+            if self
+                .parts(wire, at, id)
+                .await?
+                .is_none_or(|parts| parts.is_empty())
+            {
+                return Ok(());
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "an aborted upload keeps getting parts",
+        )
+        .during("abort an upload to")
+        .at(at))
+    }
+
+    async fn complete_request(
+        &self,
+        order: &CopyOrder<'_>,
+        id: &str,
+        parts: &[(u32, String)],
+    ) -> Result<HttpRequest> {
+        let mut body = String::from("<CompleteMultipartUpload>");
+        for (number, tag) in parts {
+            let tag = quick_xml::escape::escape(tag);
+            body.push_str(&format!(
+                "<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"
+            ));
+        }
+        body.push_str("</CompleteMultipartUpload>");
+        let query = &format!("uploadId={}", encode_part(id));
+        let mut request = self.request(HttpMethod::POST, order.destination.key(), query)?;
+        *request.body_mut() = Bytes::from(body).into();
+        let headers = request.headers_mut();
+        headers.insert(
+            http::header::CONTENT_TYPE,
+            HeaderValue::from_static("application/xml"),
+        );
+        // The service refuses to complete an object of another size.
+        headers.insert(
+            "x-amz-mp-object-size",
+            header(&order.size.to_string(), order)?,
+        );
+        if order.create_only {
+            headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
+        }
+        self.signed(request).await
+    }
+
+    /// Makes the object from its parts, under the order's condition. One request.
+    pub(super) async fn complete_upload(
+        &self,
+        wire: Wire<'_>,
+        order: &CopyOrder<'_>,
+        id: &str,
+        parts: &[(u32, String)],
+        method: Method,
+    ) -> Result<Copied> {
+        let outcome = with_retries(|uncertain_before| async move {
+            wire.attempt(
+                self.complete_request(order, id, parts),
+                patience(order.size),
+                "complete",
+                order.destination,
+                |answer| async move {
+                    self.judge_complete(&answer, order, method, uncertain_before)
+                        .await
+                },
+            )
+            .await
+        });
+        outcome.await.map(|o| o.value)
+    }
+
+    async fn judge_complete(
+        &self,
+        answer: &Answer,
+        order: &CopyOrder<'_>,
+        method: Method,
+        uncertain_before: bool,
+    ) -> Attempt<Copied> {
+        let at = order.destination;
+        match answer.status {
+            200 => match xml::parse::<CompleteMultipartUploadResult>(
+                &answer.body,
+                "CompleteMultipartUploadResult",
+            ) {
+                Some(result) if !result.e_tag.is_empty() => {
+                    Attempt::Done(Copied::new(method, Some(result.e_tag)))
+                }
+                _ => answered_badly(answer, "complete", at),
+            },
+            // The upload is gone: an earlier attempt, whose reply was lost, has completed it.
+            404 | 412 if uncertain_before || answer.status == 412 => {
+                order
+                    .after_refusal(&self.store, method, uncertain_before)
+                    .await
+            }
+            // Another writer was faster; the upload cannot be completed any more.
+            409 => order.after_refusal(&self.store, method, false).await,
+            _ => answered_badly(answer, "complete", at),
+        }
+    }
+}

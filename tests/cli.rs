@@ -1,0 +1,472 @@
+//! The command as scripts and people meet it: documents, exit codes, messages.
+
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use support::{
+    Service, command, emulator_stores, fixture, local_stores, manifest, run, run_json, synthetic,
+    temp,
+};
+
+/// Lays a fixture on the local disk and returns its newest snapshot and a place for a fork.
+async fn laid(name: &str) -> (tempfile::TempDir, String, String) {
+    let (dir, root) = temp();
+    let fixture = fixture(name);
+    let original = root.join("original").unwrap();
+    fixture.lay(&local_stores(), &original).await;
+    let snapshot = original.join(&fixture.newest()).unwrap().to_string();
+    let target = root.join("fork").unwrap().to_string();
+    (dir, snapshot, target)
+}
+
+fn stderr(args: &[&str]) -> (i32, String) {
+    let output = run(args);
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn the_documents_have_the_promised_fields() {
+    let (_dir, snapshot, target) = laid("1.20.5-filemerge-p2").await;
+    let (code, show) = run_json(&["show", &snapshot]);
+    assert_eq!((code, &show["version"]), (0, &json!(1)));
+    assert_eq!(show["snapshot"]["location"], json!(snapshot));
+    assert_eq!(show["snapshot"]["checkpoint_id"], json!(4));
+    assert_eq!(show["snapshot"]["format_version"], json!(4));
+    assert_eq!(show["snapshot"]["kind"], json!("checkpoint"));
+    let operator = &show["operators"][0];
+    assert_eq!(operator["operator_id"].as_str().unwrap().len(), 32);
+    assert_eq!(
+        (&operator["parallelism"], &operator["max_parallelism"]),
+        (&json!(2), &json!(128))
+    );
+    let files = show["files"].as_array().unwrap();
+    let mut names: Vec<&str> = files
+        .iter()
+        .map(|f| f["location"].as_str().unwrap())
+        .collect();
+    names.dedup();
+    assert_eq!(names.len(), files.len(), "each physical object once");
+    assert!(
+        files.iter().any(|f| f["references"].as_u64().unwrap() > 1),
+        "merged files are referred to often"
+    );
+    for file in files {
+        assert!(file["size"].is_u64());
+        assert!(["shared", "exclusive", "task-owned"].contains(&file["scope"].as_str().unwrap()));
+    }
+
+    let (code, plan) = run_json(&["plan", &snapshot, &target]);
+    let (dry, same) = run_json(&["fork", &snapshot, &target, "--dry-run"]);
+    assert_eq!((code, dry), (0, 0));
+    assert_eq!(plan, same);
+    assert!(
+        std::fs::metadata(target.trim_start_matches("file:")).is_err(),
+        "a dry run writes nothing"
+    );
+    let tasks = plan["tasks"].as_array().unwrap();
+    assert_eq!(plan["objects"], json!(files.len()));
+    assert_eq!(tasks.len(), files.len());
+    assert_eq!(plan["left_behind"], json!([]));
+    for task in tasks {
+        for field in ["source", "destination", "method"] {
+            assert!(task[field].is_string(), "{field}");
+        }
+    }
+    let sum: u64 = tasks.iter().map(|t| t["size"].as_u64().unwrap()).sum();
+    assert_eq!(plan["bytes"], json!(sum));
+
+    let (code, fork) = run_json(&["fork", &snapshot, &target]);
+    assert_eq!(
+        (code, &fork["version"], &fork["independent"]),
+        (0, &json!(1), &json!(true))
+    );
+    assert_eq!(
+        (&fork["objects"], &fork["copied"], &fork["reused"]),
+        (&plan["objects"], &plan["objects"], &json!(0))
+    );
+    assert_eq!(fork["bytes"], plan["bytes"]);
+    let by_method: u64 = fork["methods"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|n| n.as_u64().unwrap())
+        .sum();
+    assert_eq!(json!(by_method), fork["copied"]);
+
+    let (code, verify) = run_json(&["verify", fork["snapshot"].as_str().unwrap()]);
+    assert_eq!(
+        (code, &verify["version"], &verify["problems"]),
+        (0, &json!(1), &json!([]))
+    );
+    assert_eq!(
+        (&verify["objects"], &verify["bytes"]),
+        (&plan["objects"], &plan["bytes"])
+    );
+}
+
+#[tokio::test]
+async fn a_fork_run_twice_is_done_the_second_time() {
+    let (_dir, snapshot, target) = laid("1.20.5-rocks-inc-p2").await;
+    let (_, first) = run_json(&["fork", &snapshot, &target]);
+    let (code, second) = run_json(&["fork", &snapshot, &target]);
+    assert_eq!(code, 0);
+    assert_eq!(
+        (&second["copied"], &second["reused"]),
+        (&json!(0), &first["copied"])
+    );
+}
+
+#[tokio::test]
+async fn verify_finds_damage_and_exits_5() {
+    let (_dir, snapshot, target) = laid("1.20.5-rocks-inc-p2").await;
+    let (_, fork) = run_json(&["fork", &snapshot, &target]);
+    let fork = fork["snapshot"].as_str().unwrap();
+    let (_, show) = run_json(&["show", fork]);
+    let path = |n: usize| {
+        show["files"][n]["location"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("file:")
+            .to_string()
+    };
+    std::fs::remove_file(path(0)).unwrap();
+    std::fs::write(path(1), b"short").unwrap();
+    let (code, verify) = run_json(&["verify", fork]);
+    assert_eq!(code, 5);
+    let problems = verify["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 2);
+    assert!(
+        problems[0]["problem"].as_str().unwrap().contains("missing"),
+        "{verify}"
+    );
+    assert!(
+        problems[1]["problem"]
+            .as_str()
+            .unwrap()
+            .contains("too short"),
+        "{verify}"
+    );
+    // `show` still shows what there is to see.
+    let (code, show) = run_json(&["show", fork]);
+    assert_eq!(code, 0);
+    assert_eq!(
+        show["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|f| f["present"] == json!(false))
+            .count(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn text_goes_to_stdout_and_talk_to_stderr() {
+    let (_dir, snapshot, target) = laid("1.20.5-rocks-inc-p2").await;
+    for args in [
+        vec!["show", &snapshot],
+        vec!["plan", &snapshot, &target],
+        vec!["fork", &snapshot, &target],
+        vec!["verify", &snapshot],
+    ] {
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(!output.stdout.is_empty());
+        assert!(
+            output.stderr.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn wrong_use_exits_2_and_says_what_is_wrong() {
+    for (args, word) in [
+        (vec![], "Usage"),
+        (vec!["fork", "only-one"], "DESTINATION"),
+        (vec!["show", "s3://"], "bucket is missing"),
+        (vec!["show", "memory:/x"], "memory:"),
+        (vec!["duplicate", "/tmp/x", "/tmp/x"], "same object"),
+    ] {
+        let (code, text) = stderr(&args);
+        assert_eq!(code, 2, "{args:?}: {text}");
+        assert!(text.contains(word), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn what_is_not_there_exits_1_with_the_next_step() {
+    let (_dir, root) = temp();
+    let nothing = root.join("nothing").unwrap().to_string();
+    let (code, text) = stderr(&["show", &nothing]);
+    assert_eq!(code, 1);
+    assert!(
+        text.contains("no snapshot here") && text.contains("hint:"),
+        "{text}"
+    );
+    let (code, text) = stderr(&["show", "hdfs://name/x"]);
+    assert_eq!(code, 1);
+    assert!(
+        text.contains("hdfs:") && text.contains("supported are"),
+        "{text}"
+    );
+}
+
+#[test]
+fn help_explains_each_verb_and_the_exit_codes() {
+    let output = run(&["--help"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    for word in [
+        "show",
+        "plan",
+        "fork",
+        "verify",
+        "duplicate",
+        "Exit codes",
+        "AWS_ENDPOINT_URL",
+    ] {
+        assert!(text.contains(word), "{word} is missing in\n{text}");
+    }
+    for verb in ["show", "plan", "fork", "verify", "duplicate"] {
+        let text = String::from_utf8(run(&[verb, "--help"]).stdout).unwrap();
+        assert!(text.contains("Usage: forkpoint"), "{text}");
+    }
+}
+
+/// Each hostile `_metadata` gives one error that names the byte, and exit code 5.
+#[test]
+fn hostile_metadata_gives_one_clear_error() {
+    let edge = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/metadata/edge");
+    let mut seen = 0;
+    for path in support::walk(&edge) {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let refused = name.starts_with("bad-") || name.starts_with("lax-");
+        if !refused || path.extension().unwrap() != "metadata" {
+            continue;
+        }
+        let (dir, root) = temp();
+        std::fs::copy(&path, dir.path().join("_metadata")).unwrap();
+        let (code, text) = stderr(&["show", &root.to_string()]);
+        let expected = if name == "bad-version-99" { 1 } else { 5 };
+        assert_eq!(code, expected, "{name}: {text}");
+        assert_eq!(text.matches("error:").count(), 1, "{name}: {text}");
+        assert!(
+            text.contains("byte ") && text.contains("_metadata"),
+            "{name}: {text}"
+        );
+        assert!(!text.contains("panicked"), "{name}: {text}");
+        let (code, verify) = run_json_or_error(&["verify", &root.to_string()]);
+        assert_eq!(code, expected, "{name}");
+        assert!(verify.is_none_or(|v| {
+            v["problems"][0]["problem"]
+                .as_str()
+                .unwrap()
+                .contains("byte ")
+        }));
+        seen += 1;
+    }
+    assert!(seen >= 29, "{seen}");
+}
+
+fn run_json_or_error(args: &[&str]) -> (i32, Option<Value>) {
+    let output = run(&[args, &["--format", "json"]].concat());
+    (
+        output.status.code().unwrap(),
+        serde_json::from_slice(&output.stdout).ok(),
+    )
+}
+
+/// A path that climbs out of the snapshot's folder is refused with its byte; one that only looks
+/// absolute stays inside.
+#[test]
+fn relative_paths_cannot_leave_the_snapshot() {
+    let edge = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/metadata/edge");
+    let (dir, root) = temp();
+    std::fs::copy(
+        edge.join("odd-relative-out.metadata"),
+        dir.path().join("_metadata"),
+    )
+    .unwrap();
+    let (code, text) = stderr(&["show", &root.to_string()]);
+    assert_eq!(code, 5, "{text}");
+    assert!(
+        text.contains("must not leave its folder") && text.contains("at byte"),
+        "{text}"
+    );
+    std::fs::copy(
+        edge.join("odd-relative-absolute.metadata"),
+        dir.path().join("_metadata"),
+    )
+    .unwrap();
+    let (code, show) = run_json(&["show", &root.to_string()]);
+    assert_eq!(code, 0);
+    let location = show["files"][0]["location"].as_str().unwrap();
+    assert!(location.starts_with(&format!("{root}/")), "{location}");
+}
+
+#[test]
+fn truncated_and_random_metadata_is_damage() {
+    let file = synthetic::metadata(&[("file:/x/y".into(), 3)]);
+    for bytes in [
+        Vec::new(),
+        file[..file.len() / 2].to_vec(),
+        vec![0xA5; 4096],
+    ] {
+        let (dir, root) = temp();
+        std::fs::write(dir.path().join("_metadata"), &bytes).unwrap();
+        let target = root.join("fork").unwrap().to_string();
+        for args in [
+            vec!["show", &root.to_string()],
+            vec!["fork", &root.to_string(), &target],
+        ] {
+            let (code, text) = stderr(&args);
+            assert_eq!(code, 5, "{text}");
+            assert!(text.contains("byte "), "{text}");
+        }
+        assert!(!dir.path().join("fork").exists());
+    }
+}
+
+#[tokio::test]
+async fn duplicate_makes_an_independent_object_and_keeps_what_is_there() {
+    let (dir, root) = temp();
+    std::fs::write(dir.path().join("a"), b"content").unwrap();
+    let (a, b) = (
+        root.join("a").unwrap().to_string(),
+        root.join("sub/b").unwrap().to_string(),
+    );
+    let (code, receipt) = run_json(&["duplicate", &a, &b]);
+    assert_eq!(
+        (code, &receipt["bytes"], &receipt["version"]),
+        (0, &json!(7), &json!(1))
+    );
+    let (code, text) = stderr(&["duplicate", &a, &b]);
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("already there"), "{text}");
+    std::fs::write(dir.path().join("a"), b"CHANGED").unwrap();
+    assert_eq!(std::fs::read(dir.path().join("sub/b")).unwrap(), b"content");
+    let (code, _) = run_json(&["duplicate", &a, &b, "--overwrite"]);
+    assert_eq!(code, 0);
+    assert_eq!(std::fs::read(dir.path().join("sub/b")).unwrap(), b"CHANGED");
+    assert_eq!(
+        std::fs::read_dir(dir.path().join("sub")).unwrap().count(),
+        1,
+        "no temporary file stays"
+    );
+}
+
+#[tokio::test]
+async fn the_command_finds_each_emulator_by_its_usual_variables() {
+    for service in Service::ALL {
+        if !service.is_there("the command line") {
+            continue;
+        }
+        let stores = emulator_stores();
+        let fixture = fixture("1.20.5-filemerge-p2");
+        let (original, target) = (
+            service.place(0, "cli-original"),
+            service.place(1, "cli-fork"),
+        );
+        fixture.lay(&stores, &original).await;
+        let before = manifest(&stores, &original).await;
+        let snapshot = original.join(&fixture.newest()).unwrap();
+        let (code, fork) = run_json(&["fork", &snapshot.to_string(), &target.to_string()]);
+        assert_eq!(code, 0);
+        assert!(
+            fork["snapshot"]
+                .as_str()
+                .unwrap()
+                .starts_with(&target.to_string())
+        );
+        let (code, _) = run_json(&["verify", fork["snapshot"].as_str().unwrap()]);
+        assert_eq!(code, 0);
+        assert_eq!(manifest(&stores, &original).await, before);
+    }
+}
+
+#[tokio::test]
+async fn the_spelling_of_the_scheme_is_kept_in_the_metadata() {
+    if !Service::S3.is_there("the spelling of schemes") {
+        return;
+    }
+    let stores = emulator_stores();
+    let fixture = fixture("1.20.5-rocks-inc-p2");
+    let original = Service::S3.place(0, "spelled");
+    fixture.lay(&stores, &original).await;
+    let snapshot = original.join(&fixture.newest()).unwrap().to_string();
+    let target = Service::S3
+        .place(1, "spelled")
+        .to_string()
+        .replacen("s3:", "s3a:", 1);
+    let (code, fork) = run_json(&["fork", &snapshot, &target]);
+    assert_eq!(
+        (code, &fork["methods"]),
+        (0, &json!({"s3-copy": fork["objects"]}))
+    );
+    let (_, show) = run_json(&["show", fork["snapshot"].as_str().unwrap()]);
+    for file in show["files"].as_array().unwrap() {
+        assert!(
+            file["location"].as_str().unwrap().starts_with("s3a://"),
+            "{file}"
+        );
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_reader_that_has_seen_enough_is_no_error() {
+    let (_dir, snapshot, _) = laid("1.20.5-rocks-inc-p2").await;
+    let mut child = command(&["show", &snapshot, "--files"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// A snapshot that came from a file system we have no client for can be looked at, and forked once
+/// its files' place is named.
+#[tokio::test]
+async fn a_snapshot_from_hdfs_is_shown_and_forks_from_where_it_was_copied_to() {
+    let (dir, root) = temp();
+    let job = dir.path().join("copied/job");
+    std::fs::create_dir_all(job.join("shared")).unwrap();
+    std::fs::create_dir_all(job.join("chk-7")).unwrap();
+    std::fs::write(job.join("shared/x"), b"abc").unwrap();
+    let file = synthetic::metadata(&[("hdfs://name:8020/flink/job/shared/x".into(), 3)]);
+    std::fs::write(job.join("chk-7/_metadata"), file).unwrap();
+    let snapshot = root.join("copied/job/chk-7").unwrap().to_string();
+    let target = root.join("fork").unwrap().to_string();
+
+    let (code, show) = run_json(&["show", &snapshot]);
+    assert_eq!(code, 0);
+    assert_eq!(
+        show["files"][0]["location"],
+        json!("hdfs://name:8020/flink/job/shared/x")
+    );
+    let (code, text) = stderr(&["verify", &snapshot]);
+    assert_eq!(code, 4, "{text}");
+    let (code, text) = stderr(&["fork", &snapshot, &target]);
+    assert_eq!(code, 1, "{text}");
+    let (code, fork) = run_json(&[
+        "fork",
+        &snapshot,
+        &target,
+        "--moved-from",
+        "hdfs://name:8020/flink",
+    ]);
+    assert_eq!((code, &fork["copied"]), (0, &json!(1)));
+    std::fs::remove_dir_all(dir.path().join("copied")).unwrap();
+    let (code, _) = run_json(&["verify", fork["snapshot"].as_str().unwrap()]);
+    assert_eq!(code, 0);
+}
