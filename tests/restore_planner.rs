@@ -8,7 +8,9 @@ mod restore_model;
 use std::collections::BTreeSet;
 
 use forkpoint::ErrorKind;
-use forkpoint::restore::{BackendCapability, RestoreMode, RestorePlan, SkipReason, assign_state};
+use forkpoint::restore::{
+    BackendCapability, RestoreMode, RestorePlan, SkipReason, TargetJob, assign_state,
+};
 use forkpoint::snapshot::{FileRole, Part, Scope, StateKind};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
