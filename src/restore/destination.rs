@@ -24,11 +24,11 @@ impl ForkId {
     pub fn new(commit: &Location, metadata_sha256: &[u8], destination: &Location) -> ForkId {
         let mut hash = Sha256::new();
         hash.update(b"forkpoint fork 1\0");
-        hash.update(identity(commit));
+        identity(commit, &mut hash);
         hash.update([0]);
         hash.update(metadata_sha256);
         hash.update([0]);
-        hash.update(identity(destination));
+        identity(destination, &mut hash);
         ForkId(hex(&hash.finalize()[..16]))
     }
 
@@ -42,7 +42,7 @@ impl ForkId {
         let mut hash = Sha256::new();
         hash.update(self.0.as_bytes());
         hash.update([0]);
-        hash.update(identity(source));
+        identity(source, &mut hash);
         hex(&hash.finalize()[..8])
     }
 }
@@ -54,19 +54,26 @@ impl fmt::Display for ForkId {
 }
 
 /// Which object, however its scheme is spelled.
-fn identity(at: &Location) -> String {
+fn identity(at: &Location, hash: &mut Sha256) {
     let bucket = at.bucket();
-    format!(
-        "{:?}\0{}\0{}\0{}",
-        bucket.provider,
-        bucket.account.unwrap_or_default(),
-        bucket.name,
-        at.key()
-    )
+    hash.update(format!("{:?}", bucket.provider));
+    hash.update([0]);
+    hash.update(bucket.account.unwrap_or_default());
+    hash.update([0]);
+    hash.update(&bucket.name);
+    hash.update([0]);
+    hash.update(at.key());
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from(DIGITS[usize::from(digit)]));
+        }
+    }
+    text
 }
 
 /// The shape of a fork below its root: the snapshot's own folder with the commit object and the
@@ -77,6 +84,8 @@ pub struct Layout {
     source: Location,
     root: Location,
     snapshot: Location,
+    shared: Location,
+    task_owned: Location,
     folders: Vec<(Location, Location)>,
     /// The same, for look-ups: merged files come with two folders for each subtask.
     places: HashMap<Location, Location>,
@@ -100,6 +109,7 @@ impl Layout {
             "" => root.join(&format!("chk-{checkpoint_id}"))?,
             name => root.join(name)?,
         };
+        let (shared, task_owned) = (root.join("shared")?, root.join("taskowned")?);
         let mut moves = Vec::with_capacity(folders.len());
         for folder in folders {
             let to = if folder.location == *source {
@@ -110,8 +120,12 @@ impl Layout {
                 )
                 .at(&folder.location));
             } else {
-                scope_folder(root, &snapshot, folder.scope)?
-                    .join(&new_name(&id, &folder.location))?
+                let above = match folder.scope {
+                    Scope::Exclusive => &snapshot,
+                    Scope::Shared => &shared,
+                    Scope::TaskOwned => &task_owned,
+                };
+                above.with_key(&new_key(above, &id, &folder.location))
             };
             moves.push((folder.location.clone(), to));
         }
@@ -120,6 +134,8 @@ impl Layout {
             source: source.clone(),
             root: root.clone(),
             snapshot,
+            shared,
+            task_owned,
             places: moves.iter().cloned().collect(),
             folders: moves,
         })
@@ -175,26 +191,34 @@ impl Layout {
             }
             above = folder.parent();
         }
-        scope_folder(&self.root, &self.snapshot, object.scope)?
-            .join(&new_name(&self.id, &object.location))
+        let above = match object.scope {
+            Scope::Exclusive => &self.snapshot,
+            Scope::Shared => &self.shared,
+            Scope::TaskOwned => &self.task_owned,
+        };
+        Ok(above.with_key(&new_key(above, &self.id, &object.location)))
     }
 }
 
-fn scope_folder(root: &Location, snapshot: &Location, scope: Scope) -> Result<Location> {
-    match scope {
-        Scope::Exclusive => Ok(snapshot.clone()),
-        Scope::Shared => root.join("shared"),
-        Scope::TaskOwned => root.join("taskowned"),
-    }
-}
-
-fn new_name(id: &ForkId, source: &Location) -> String {
+/// The key of a duplicate in a folder: the source's name, shortened, and 16 hex digits.
+fn new_key(folder: &Location, id: &ForkId, source: &Location) -> String {
     let name = source.name();
     let mut end = name.len().min(NAME_LIMIT_BYTES);
     while !name.is_char_boundary(end) {
         end -= 1;
     }
-    format!("{}-{}", name.get(..end).unwrap_or(""), id.suffix(source))
+    let name = name.get(..end).unwrap_or("");
+    let suffix = id.suffix(source);
+    let folder = folder.key();
+    let mut key = String::with_capacity(folder.len() + name.len() + suffix.len() + 2);
+    if !folder.is_empty() {
+        key.push_str(folder);
+        key.push('/');
+    }
+    key.push_str(name);
+    key.push('-');
+    key.push_str(&suffix);
+    key
 }
 
 #[cfg(test)]

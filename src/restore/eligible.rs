@@ -113,24 +113,30 @@ fn by_place(places: &Option<Vec<u32>>) -> Vec<(u32, u32)> {
 /// Groups of objects that the same workers may duplicate.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
+    /// Holders to their number.
     by_holders: HashMap<Vec<HolderRun>, u32>,
+    /// By that number: the holders, and their group.
+    holders: Vec<(Vec<HolderRun>, u32)>,
     by_workers: HashMap<Vec<(u32, u32)>, u32>,
     workers: Vec<Vec<(u32, u32)>>,
 }
 
 impl Groups {
-    /// The group of objects with these holders, sorted.
-    pub(super) fn of(&mut self, workers: &Workers, holders: &[HolderRun]) -> u32 {
-        if let Some(group) = self.by_holders.get(holders) {
-            return *group;
+    /// A number for these holders, sorted, and the group of the objects that they have.
+    pub(super) fn of(&mut self, workers: &Workers, holders: &[HolderRun]) -> (u32, u32) {
+        if let Some(number) = self.by_holders.get(holders) {
+            let known = self.holders.get(*number as usize);
+            return (*number, known.map_or(0, |(_, group)| *group));
         }
         let mut runs = Vec::new();
         for run in holders {
             workers.add_places(*run, &mut runs);
         }
         let group = self.with_workers(join(runs));
-        self.by_holders.insert(holders.to_vec(), group);
-        group
+        let number = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
+        self.by_holders.insert(holders.to_vec(), number);
+        self.holders.push((holders.to_vec(), group));
+        (number, group)
     }
 
     /// The group of objects that these workers may duplicate: runs of places, sorted, apart.
@@ -144,11 +150,17 @@ impl Groups {
         group
     }
 
+    /// The holders of a number.
+    pub(super) fn holders(&self, number: u32) -> &[HolderRun] {
+        self.holders
+            .get(number as usize)
+            .map_or(&[], |(holders, _)| holders)
+    }
+
     /// The workers of each group, in an order that does not depend on the order in which the
     /// groups were met; and the new number of each group.
-    pub(super) fn finish(self) -> (Vec<Vec<(u32, u32)>>, Vec<u32>) {
-        let mut order: Vec<(Vec<(u32, u32)>, usize)> = self
-            .workers
+    pub(super) fn finish(&mut self) -> (Vec<Vec<(u32, u32)>>, Vec<u32>) {
+        let mut order: Vec<(Vec<(u32, u32)>, usize)> = std::mem::take(&mut self.workers)
             .into_iter()
             .enumerate()
             .map(|(old, runs)| (runs, old))

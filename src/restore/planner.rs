@@ -102,13 +102,15 @@ pub fn plan_restore(
         workers: workers.numbers().len() as u32,
         ..Workload::default()
     };
-    let mut planned: Vec<u32> = Vec::new();
+    // Of each task the object, and the number of its holders.
+    let mut planned: Vec<(u32, u32)> = Vec::new();
+    let mut holders: Vec<HolderRun> = Vec::new();
     for index in order {
         let Some(object) = snapshot.objects.get(index as usize) else {
             continue;
         };
-        let looked = look(request, references, &assignment, by_object.of(index));
-        let needed = match looked.verdict {
+        let own = by_object.of(index);
+        let needed = match look(request, references, &assignment, own, &mut holders) {
             Verdict::Needed(reason) => reason,
             Verdict::Skipped(reason) => {
                 plan.skipped.push(Skipped {
@@ -121,9 +123,9 @@ pub fn plan_restore(
             // Listed with its operator.
             Verdict::Dropped => continue,
         };
-        let group = match request.job.execution {
-            Execution::Live => groups.of(&workers, &looked.holders),
-            Execution::Offline { .. } => everybody,
+        let (number, group) = match request.job.execution {
+            Execution::Live => groups.of(&workers, &holders),
+            Execution::Offline { .. } => (0, everybody),
         };
         let task = make_task(
             request,
@@ -138,24 +140,21 @@ pub fn plan_restore(
         workload.group_of.push(group);
         plan.bytes = plan.bytes.saturating_add(task.duplicate.size);
         plan.tasks.push(task);
-        planned.push(index);
+        planned.push((index, number));
     }
-    refuse_collisions(&plan.tasks, snapshot)?;
+    refuse_collisions(&plan.tasks, snapshot, layout.root())?;
     let (runs, numbers) = groups.finish();
     workload.groups = runs;
     for group in &mut workload.group_of {
         *group = numbers.get(*group as usize).copied().unwrap_or(0);
     }
     let balanced = balance(&workload)?;
-    assign_workers(
-        request,
-        references,
-        &assignment,
-        &workers,
-        &balanced,
-        &mut plan,
-        (&planned, &by_object),
-    );
+    let chosen = balanced.worker_of.iter().zip(&balanced.reason_of);
+    for ((task, (place, reason)), (_, number)) in plan.tasks.iter_mut().zip(chosen).zip(&planned) {
+        task.worker = workers.numbers().get(*place as usize).copied().unwrap_or(0);
+        task.chosen = *reason;
+        task.holder = workers.holder_on(*place, groups.holders(*number));
+    }
 
     plan.objects = plan.tasks.len() as u64;
     plan.folders = layout
@@ -169,10 +168,11 @@ pub fn plan_restore(
     plan.workers = loads(workers.numbers(), &plan.tasks);
     plan.balance = balance_report(&workload, &balanced);
     if request.job.execution == Execution::Live {
-        let costs = (0usize..).zip(&planned).map(|(task, index)| {
-            let cost = workload.costs.get(task).copied().unwrap_or(0);
-            (cost, by_object.of(*index))
-        });
+        let costs = workload
+            .costs
+            .iter()
+            .zip(&planned)
+            .map(|(cost, (index, _))| (*cost, by_object.of(*index)));
         plan.balance.start_of_range = Some(start_of_range(request, references, &assignment, costs));
     }
     Ok(plan)
@@ -313,22 +313,18 @@ enum Verdict {
     Dropped,
 }
 
-struct Looked {
-    verdict: Verdict,
-    /// Of a live job: who holds it and will refer to it, sorted.
-    holders: Vec<HolderRun>,
-}
-
-/// Looks at all references to one object.
+/// Looks at all references to one object. For a live job `holders` becomes who holds it and will
+/// refer to it, sorted.
 fn look(
     request: &RestoreRequest<'_>,
     all: &References,
     assignment: &Assignment,
     own: &[u32],
-) -> Looked {
+    holders: &mut Vec<HolderRun>,
+) -> Verdict {
     let mut needed: Option<DuplicateReason> = None;
     let mut skipped: Option<SkipReason> = None;
-    let mut holders = Vec::new();
+    holders.clear();
     for number in own {
         let Some(reference) = all.references.get(*number as usize) else {
             continue;
@@ -364,12 +360,11 @@ fn look(
     }
     holders.sort_unstable();
     holders.dedup();
-    let verdict = match (needed, skipped) {
+    match (needed, skipped) {
         (Some(reason), _) => Verdict::Needed(reason),
         (None, Some(reason)) => Verdict::Skipped(reason),
         (None, None) => Verdict::Dropped,
-    };
-    Looked { verdict, holders }
+    }
 }
 
 /// Everything but the worker.
@@ -408,33 +403,13 @@ fn make_task(
     })
 }
 
-fn assign_workers(
-    request: &RestoreRequest<'_>,
-    references: &References,
-    assignment: &Assignment,
-    workers: &Workers,
-    balanced: &Balanced,
-    plan: &mut RestorePlan,
-    (planned, by_object): (&[u32], &ByObject),
-) {
-    let chosen = balanced.worker_of.iter().zip(&balanced.reason_of);
-    for ((task, (place, reason)), object) in plan.tasks.iter_mut().zip(chosen).zip(planned) {
-        let number = workers.numbers().get(*place as usize);
-        task.worker = number.copied().unwrap_or(0);
-        task.chosen = *reason;
-        if request.job.execution == Execution::Live {
-            let looked = look(request, references, assignment, by_object.of(*object));
-            task.holder = workers.holder_on(*place, &looked.holders);
-        }
-    }
-}
-
 /// No two objects may get one name, and none the name of an object of the source. Compares 64-bit
 /// hashes first.
-fn refuse_collisions(tasks: &[RestoreTask], snapshot: &Snapshot) -> Result<()> {
+fn refuse_collisions(tasks: &[RestoreTask], snapshot: &Snapshot, root: &Location) -> Result<()> {
+    // Destinations are in one bucket.
     let hash = |location: &Location| {
         let mut hasher = DefaultHasher::new();
-        location.hash(&mut hasher);
+        location.key().hash(&mut hasher);
         hasher.finish()
     };
     let mut hashes: Vec<(u64, u32)> = (0u32..)
@@ -456,7 +431,11 @@ fn refuse_collisions(tasks: &[RestoreTask], snapshot: &Snapshot) -> Result<()> {
             .at(&first.source));
         }
     }
-    for object in &snapshot.objects {
+    for object in snapshot
+        .objects
+        .iter()
+        .filter(|o| root.contains(&o.location))
+    {
         let wanted = hash(&object.location);
         let from = hashes.partition_point(|(hash, _)| *hash < wanted);
         let same = hashes.get(from..).unwrap_or_default().iter();

@@ -11,7 +11,7 @@ use super::{Distribution, WorkerReason, Workload};
 /// Limits that are tried.
 const ROUNDS: u32 = 12;
 /// The same for workloads above [`LARGE_JOBS`].
-const ROUNDS_OF_LARGE: u32 = 5;
+const ROUNDS_OF_LARGE: u32 = 2;
 /// Jobs above which time matters more than the last thousandth.
 const LARGE_JOBS: usize = 200_000;
 /// Groups that are tried for the room left at one worker.
@@ -25,7 +25,11 @@ pub(super) fn improve(workload: &Workload, order: &[u32], least: u64, best: &mut
     } else {
         ROUNDS
     };
-    let (mut low, mut limit) = (least, least);
+    // Most large workloads fill up to a two-thousandth above the bound.
+    let (mut low, mut limit) = match order.len() {
+        n if n > LARGE_JOBS => (least, (least + least / 2000).min(best.slowest() - 1)),
+        _ => (least, least),
+    };
     for _ in 0..rounds {
         match filler.fill(limit) {
             Some(made) => *best = made,

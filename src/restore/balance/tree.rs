@@ -48,7 +48,13 @@ impl Tree {
         }
         let mut node = (self.leaves + worker as usize) / 2;
         while node > 0 {
+            let before = (at(&self.least, node), at(&self.most, node));
             self.play(node);
+            let after = (at(&self.least, node), at(&self.most, node));
+            // Whoever does not win here, before or after, changes nothing above.
+            if before == after && before.0 != worker && before.1 != worker {
+                break;
+            }
             node /= 2;
         }
     }
