@@ -113,6 +113,8 @@ fn by_place(places: &Option<Vec<u32>>) -> Vec<(u32, u32)> {
 /// Groups of objects that the same workers may duplicate.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
+    /// Holders that are one run, which are most, to number and group.
+    by_run: HashMap<HolderRun, (u32, u32)>,
     /// Holders to their number.
     by_holders: HashMap<Vec<HolderRun>, u32>,
     /// By that number: the holders, and their group.
@@ -124,6 +126,11 @@ pub(super) struct Groups {
 impl Groups {
     /// A number for these holders, sorted, and the group of the objects that they have.
     pub(super) fn of(&mut self, workers: &Workers, holders: &[HolderRun]) -> (u32, u32) {
+        if let [run] = holders
+            && let Some(known) = self.by_run.get(run)
+        {
+            return *known;
+        }
         if let Some(number) = self.by_holders.get(holders) {
             let known = self.holders.get(*number as usize);
             return (*number, known.map_or(0, |(_, group)| *group));
@@ -134,7 +141,14 @@ impl Groups {
         }
         let group = self.with_workers(join(runs));
         let number = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
-        self.by_holders.insert(holders.to_vec(), number);
+        match holders {
+            [run] => {
+                self.by_run.insert(*run, (number, group));
+            }
+            _ => {
+                self.by_holders.insert(holders.to_vec(), number);
+            }
+        }
         self.holders.push((holders.to_vec(), group));
         (number, group)
     }

@@ -103,7 +103,10 @@ pub fn plan_restore(
         ..Workload::default()
     };
     // Of each task the object, and the number of its holders.
-    let mut planned: Vec<(u32, u32)> = Vec::new();
+    let mut planned: Vec<(u32, u32)> = Vec::with_capacity(order.len());
+    plan.tasks.reserve_exact(order.len());
+    workload.costs.reserve_exact(order.len());
+    workload.group_of.reserve_exact(order.len());
     let mut holders: Vec<HolderRun> = Vec::new();
     for index in order {
         let Some(object) = snapshot.objects.get(index as usize) else {
@@ -142,6 +145,7 @@ pub fn plan_restore(
         plan.tasks.push(task);
         planned.push((index, number));
     }
+    plan.tasks.shrink_to_fit();
     refuse_collisions(&plan.tasks, snapshot, layout.root())?;
     let (runs, numbers) = groups.finish();
     workload.groups = runs;

@@ -12,7 +12,7 @@ use super::{Distribution, WorkerReason, Workload};
 const ROUNDS: u32 = 12;
 /// The same for workloads above [`LARGE_JOBS`].
 const ROUNDS_OF_LARGE: u32 = 2;
-/// Jobs above which time matters more than the last thousandth.
+/// Jobs above which time matters more than the last two-thousandth.
 const LARGE_JOBS: usize = 200_000;
 /// Groups that are tried for the room left at one worker.
 const GROUPS_PER_WORKER: usize = 64;
@@ -30,13 +30,14 @@ pub(super) fn improve(workload: &Workload, order: &[u32], least: u64, best: &mut
         n if n > LARGE_JOBS => (least, (least + least / 2000).min(best.slowest() - 1)),
         _ => (least, least),
     };
+    let enough = limit;
     for _ in 0..rounds {
         match filler.fill(limit) {
             Some(made) => *best = made,
             None => low = limit + 1,
         }
         let high = best.slowest();
-        if low >= high {
+        if low >= high || high <= enough {
             break;
         }
         limit = low + (high - 1 - low) / 2;
