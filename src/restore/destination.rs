@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::snapshot::{Folder, Object, Scope};
-use crate::store::Location;
+use crate::store::{Location, Provider};
 
 /// Names of duplicated objects begin with the source's name, cut to this many bytes: enough for
 /// the UUIDs and folder names that Flink writes, short enough for every file system.
@@ -56,7 +56,14 @@ impl fmt::Display for ForkId {
 /// Which object, however its scheme is spelled.
 fn identity(at: &Location, hash: &mut Sha256) {
     let bucket = at.bucket();
-    hash.update(format!("{:?}", bucket.provider));
+    hash.update(match bucket.provider {
+        Provider::Local => "Local",
+        Provider::Memory => "Memory",
+        Provider::S3 => "S3",
+        Provider::Gcs => "Gcs",
+        Provider::Azure => "Azure",
+        Provider::Other => "Other",
+    });
     hash.update([0]);
     hash.update(bucket.account.unwrap_or_default());
     hash.update([0]);

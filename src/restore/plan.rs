@@ -191,7 +191,18 @@ pub(super) fn refuse_overlap(snapshot: &Snapshot, layout: &Layout) -> Result<()>
             "the destination lies inside the folder of the job that wrote the snapshot, {job}"
         ));
     }
-    let holders = snapshot.objects.iter().filter_map(|o| o.location.parent());
+    // Objects are sorted, so that neighbours mostly have one folder.
+    let mut last: Option<Location> = None;
+    let holders = snapshot.objects.iter().filter_map(|object| {
+        let rest = last
+            .as_ref()
+            .and_then(|folder| folder.strip(&object.location));
+        if rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/')) {
+            return None;
+        }
+        last = object.location.parent();
+        last.clone()
+    });
     let folders = snapshot.folders.iter().map(|f| f.location.clone());
     let mut seen = HashSet::new();
     for folder in holders.chain(folders) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Workload;
+use super::{Order, Workload};
 
 /// Why no distribution can be faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -70,15 +70,15 @@ impl Bound {
 
 /// The largest job; the densest run of workers; too many large jobs, overall, in the densest run,
 /// and within each group.
-pub(super) fn lower_bound(workload: &Workload, order: &[u32]) -> Bound {
-    let mut bound = match order.first() {
+pub(super) fn lower_bound(workload: &Workload, order: &Order) -> Bound {
+    let mut bound = match order.iter().next() {
         None => Bound {
             value: 0,
             reason: BoundReason::Nothing,
         },
-        Some(job) => Bound {
-            value: workload.cost(*job),
-            reason: BoundReason::LargestJob { job: *job },
+        Some((job, cost, _)) => Bound {
+            value: cost,
+            reason: BoundReason::LargestJob { job },
         },
     };
     let hulls: Vec<(u32, u32)> = workload
@@ -91,21 +91,20 @@ pub(super) fn lower_bound(workload: &Workload, order: &[u32]) -> Bound {
         .collect();
     let (dense, (first, end)) = densest_run(workload, &hulls);
     bound = bound.max(dense);
-    let inside = |job: &u32| {
-        let hull = hulls.get(workload.group(*job) as usize);
+    let inside = |group: u32| {
+        let hull = hulls.get(group as usize);
         hull.is_some_and(|(a, b)| *a >= first && *b <= end)
     };
     let costs = order
         .iter()
-        .filter(|job| inside(job))
-        .map(|job| workload.cost(*job));
+        .filter(|(_, _, group)| inside(*group))
+        .map(|(_, cost, _)| cost);
     bound = bound.max(pigeonhole(costs, end - first));
-    let all = order.iter().map(|job| workload.cost(*job));
-    bound = bound.max(pigeonhole(all, workload.workers));
+    bound = bound.max(pigeonhole(order.costs.iter().copied(), workload.workers));
     let mut by_group: Vec<Vec<u64>> = vec![Vec::new(); workload.groups.len()];
-    for job in order {
-        if let Some(costs) = by_group.get_mut(workload.group(*job) as usize) {
-            costs.push(workload.cost(*job));
+    for (_, cost, group) in order.iter() {
+        if let Some(costs) = by_group.get_mut(group as usize) {
+            costs.push(cost);
         }
     }
     for (group, costs) in (0u32..).zip(by_group) {
@@ -124,7 +123,7 @@ pub(super) fn lower_bound(workload: &Workload, order: &[u32]) -> Bound {
 
 /// The bound from a set of workers from which no job can go elsewhere: found by the search as what
 /// can be reached from the most loaded worker.
-pub(super) fn closed_bound(workload: &Workload, order: &[u32], closed: &[bool]) -> Bound {
+pub(super) fn closed_bound(workload: &Workload, order: &Order, closed: &[bool]) -> Bound {
     let inside = |worker: u32| closed.get(worker as usize).copied().unwrap_or(false);
     let workers = u32::try_from(closed.iter().filter(|c| **c).count()).unwrap_or(u32::MAX);
     let stays: Vec<bool> = workload
@@ -135,13 +134,8 @@ pub(super) fn closed_bound(workload: &Workload, order: &[u32], closed: &[bool]) 
     let costs = || {
         order
             .iter()
-            .filter(|job| {
-                stays
-                    .get(workload.group(**job) as usize)
-                    .copied()
-                    .unwrap_or(false)
-            })
-            .map(|job| workload.cost(*job))
+            .filter(|(_, _, group)| stays.get(*group as usize).copied().unwrap_or(false))
+            .map(|(_, cost, _)| cost)
     };
     let total: u64 = costs().sum();
     let bound = Bound {

@@ -1,7 +1,7 @@
 //! Complete search for small workloads: branch and bound, costliest job first.
 
 use super::bound::Bound;
-use super::{Distribution, WorkerReason, Workload};
+use super::{Distribution, Order, WorkerReason, Workload};
 
 /// Branches that are looked at. Most small cases need a few hundred.
 const BRANCHES: u32 = 200_000;
@@ -9,16 +9,16 @@ const BRANCHES: u32 = 200_000;
 /// Improves `best` if something better exists. True if that is now certainly the best.
 pub(super) fn improve(
     workload: &Workload,
-    order: &[u32],
+    order: &Order,
     bound: &Bound,
     best: &mut Distribution,
 ) -> bool {
     let workers = workload.workers as usize;
-    let mut left = vec![0u64; order.len() + 1];
-    for (at, job) in order.iter().enumerate().rev() {
+    let mut left = vec![0u64; order.jobs.len() + 1];
+    for (at, cost) in order.costs.iter().enumerate().rev() {
         let after = left.get(at + 1).copied().unwrap_or(0);
         if let Some(slot) = left.get_mut(at) {
-            *slot = after + workload.cost(*job);
+            *slot = after + cost;
         }
     }
     let mut exact = Exact {
@@ -27,7 +27,7 @@ pub(super) fn improve(
         left,
         kinds: kinds(workload),
         loads: vec![0; workers],
-        chosen: vec![0; order.len()],
+        chosen: vec![0; order.jobs.len()],
         goal: bound.value,
         slowest: best.slowest(),
         found: None,
@@ -37,7 +37,7 @@ pub(super) fn improve(
     let complete = exact.branches < BRANCHES;
     if let Some(found) = exact.found {
         let mut made = Distribution::new(workload);
-        for (job, worker) in order.iter().zip(found) {
+        for (job, worker) in order.jobs.iter().zip(found) {
             let reason = match workload.width(workload.group(*job)) {
                 1 => WorkerReason::OnlyHolder,
                 _ => WorkerReason::BestOfAll,
@@ -70,7 +70,7 @@ fn kinds(workload: &Workload) -> Vec<u32> {
 
 struct Exact<'a> {
     workload: &'a Workload,
-    order: &'a [u32],
+    order: &'a Order,
     /// The cost of all jobs from each place in the order on.
     left: Vec<u64>,
     kinds: Vec<u32>,
@@ -89,7 +89,7 @@ impl Exact<'_> {
         if self.branches >= BRANCHES {
             return true;
         }
-        let Some(job) = self.order.get(at).copied() else {
+        let Some(job) = self.order.jobs.get(at).copied() else {
             self.slowest = slowest;
             self.found = Some(self.chosen.clone());
             return slowest <= self.goal;

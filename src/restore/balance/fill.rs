@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Distribution, WorkerReason, Workload};
+use super::{Distribution, Order, WorkerReason, Workload};
 
 /// Limits that are tried.
 const ROUNDS: u32 = 12;
@@ -18,15 +18,15 @@ const LARGE_JOBS: usize = 200_000;
 const GROUPS_PER_WORKER: usize = 64;
 
 /// Replaces `best` by something better if there is any at or above the lower bound `least`.
-pub(super) fn improve(workload: &Workload, order: &[u32], least: u64, best: &mut Distribution) {
+pub(super) fn improve(workload: &Workload, order: &Order, least: u64, best: &mut Distribution) {
     let mut filler = Filler::new(workload, order);
-    let rounds = if order.len() > LARGE_JOBS {
+    let rounds = if order.jobs.len() > LARGE_JOBS {
         ROUNDS_OF_LARGE
     } else {
         ROUNDS
     };
     // Most large workloads fill up to a two-thousandth above the bound.
-    let (mut low, mut limit) = match order.len() {
+    let (mut low, mut limit) = match order.jobs.len() {
         n if n > LARGE_JOBS => (least, (least + least / 2000).min(best.slowest() - 1)),
         _ => (least, least),
     };
@@ -61,7 +61,7 @@ struct Filler<'a> {
 }
 
 impl<'a> Filler<'a> {
-    fn new(workload: &'a Workload, order: &[u32]) -> Filler<'a> {
+    fn new(workload: &'a Workload, order: &Order) -> Filler<'a> {
         let groups = workload.groups.len();
         let mut starts = vec![0u32; groups + 1];
         for group in &workload.group_of {
@@ -75,11 +75,11 @@ impl<'a> Filler<'a> {
             *start = sum;
         }
         let mut free = starts.clone();
-        let mut jobs = vec![0; order.len()];
-        for job in order {
-            if let Some(place) = free.get_mut(workload.group(*job) as usize) {
+        let mut jobs = vec![0; order.jobs.len()];
+        for (job, _, group) in order.iter() {
+            if let Some(place) = free.get_mut(group as usize) {
                 if let Some(slot) = jobs.get_mut(*place as usize) {
-                    *slot = *job;
+                    *slot = job;
                 }
                 *place += 1;
             }
@@ -91,7 +91,7 @@ impl<'a> Filler<'a> {
             begins: Vec::new(),
             ends: Vec::new(),
             next: Vec::new(),
-            smallest: order.last().map_or(0, |job| workload.cost(*job)),
+            smallest: order.costs.last().copied().unwrap_or(0),
         };
         for (group, runs) in (0u32..).zip(&workload.groups) {
             if filler.places(group).is_empty() {

@@ -130,7 +130,7 @@ pub fn balance(workload: &Workload) -> Result<Balanced> {
         bound = bound.max(bound::closed_bound(workload, &order, &closed));
     }
     if best.slowest() > bound.value
-        && order.len() <= EXACT_JOBS
+        && order.jobs.len() <= EXACT_JOBS
         && workload.workers <= EXACT_WORKERS
         && exact::improve(workload, &order, &bound, &mut best)
     {
@@ -221,9 +221,24 @@ impl Workload {
     }
 }
 
-/// Checks the workload and returns the jobs, costliest first, of equal ones those with fewer
-/// workers first.
-fn check(workload: &Workload) -> Result<Vec<u32>> {
+/// The jobs, costliest first, of equal ones those with fewer workers first. Costs and groups stand
+/// beside them, as going through a million jobs in another order than they are stored is slow.
+struct Order {
+    jobs: Vec<u32>,
+    costs: Vec<u64>,
+    groups: Vec<u32>,
+}
+
+impl Order {
+    /// Job, cost and group, costliest first.
+    fn iter(&self) -> impl Iterator<Item = (u32, u64, u32)> {
+        let jobs = self.jobs.iter().zip(&self.costs).zip(&self.groups);
+        jobs.map(|((job, cost), group)| (*job, *cost, *group))
+    }
+}
+
+/// Checks the workload and sorts its jobs.
+fn check(workload: &Workload) -> Result<Order> {
     let jobs = u32::try_from(workload.costs.len())
         .map_err(|_| Error::invalid("more than 4 billion jobs"))?;
     if workload.group_of.len() != workload.costs.len() {
@@ -270,5 +285,9 @@ fn check(workload: &Workload) -> Result<Vec<u32>> {
         })
         .collect();
     order.sort_unstable();
-    Ok(order.into_iter().map(|(.., job)| job).collect())
+    Ok(Order {
+        jobs: order.iter().map(|(.., job)| *job).collect(),
+        costs: order.iter().map(|(cost, ..)| u64::MAX - cost).collect(),
+        groups: order.iter().map(|(_, _, group, _)| *group).collect(),
+    })
 }

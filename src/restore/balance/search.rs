@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::tree::Tree;
-use super::{Distribution, WorkerReason, Workload};
+use super::{Distribution, Order, WorkerReason, Workload};
 
 /// Elementary steps, so that the time is bounded without a clock.
 const STEPS: u64 = 20_000_000;
@@ -20,12 +20,12 @@ const LARGE_JOBS: usize = 20_000;
 /// bound `least`. Returns the workers that the jobs of the most loaded one could get to.
 pub(super) fn improve(
     workload: &Workload,
-    order: &[u32],
+    order: &Order,
     least: u64,
     best: &mut Distribution,
 ) -> Vec<bool> {
     let mut search = Search::new(workload, order, best);
-    let enough = match order.len() {
+    let enough = match order.jobs.len() {
         n if n > LARGE_JOBS => least + least / 2000,
         _ => least,
     };
@@ -44,7 +44,7 @@ pub(super) fn improve(
 /// Jobs are named by their rank here: their place in the order of falling costs.
 struct Search<'a> {
     workload: &'a Workload,
-    order: &'a [u32],
+    order: &'a Order,
     best: &'a mut Distribution,
     tree: Tree,
     /// The ranks of each worker's jobs, rising: costs fall.
@@ -66,9 +66,9 @@ struct Relief {
 }
 
 impl<'a> Search<'a> {
-    fn new(workload: &'a Workload, order: &'a [u32], best: &'a mut Distribution) -> Search<'a> {
+    fn new(workload: &'a Workload, order: &'a Order, best: &'a mut Distribution) -> Search<'a> {
         let mut on = vec![Vec::new(); workload.workers as usize];
-        for (rank, job) in (0u32..).zip(order) {
+        for (rank, job) in (0u32..).zip(&order.jobs) {
             let worker = best.worker_of.get(*job as usize).copied().unwrap_or(0);
             if let Some(jobs) = on.get_mut(worker as usize) {
                 jobs.push(rank);
@@ -87,15 +87,15 @@ impl<'a> Search<'a> {
     }
 
     fn job(&self, rank: u32) -> u32 {
-        self.order.get(rank as usize).copied().unwrap_or(0)
+        self.order.jobs.get(rank as usize).copied().unwrap_or(0)
     }
 
     fn cost(&self, rank: u32) -> u64 {
-        self.workload.cost(self.job(rank))
+        self.order.costs.get(rank as usize).copied().unwrap_or(0)
     }
 
     fn group(&self, rank: u32) -> u32 {
-        self.workload.group(self.job(rank))
+        self.order.groups.get(rank as usize).copied().unwrap_or(0)
     }
 
     fn jobs(&self, worker: u32) -> &[u32] {
