@@ -3,7 +3,12 @@
 //! `cargo bench --bench restore_planner`. A job of two operators scales from 4,000 to 10,000 subtasks
 //! (for fewer objects from fewer), each file can be copied by those that share its key groups, file
 //! sizes are skewed, and every tenth file is shared by both operators. The times are
-//! those of `plan_restore` alone, on one thread; the memory is that of the process, snapshot and plan included.
+//! those of `plan_restore` alone, on one thread; the memory is that of the process, snapshot and plan
+//! included.
+//!
+//! Seen on a 2-core AMD EPYC machine while others kept it busy (load 6 to 7): 10^6 objects on 10,000
+//! subtasks in 1.7 to 2.2 s of processor time (2.7 to 3.3 s on the wall) and 780 MiB, 2 to 3 us per
+//! object from 10^4 objects on; with subtasks on random workers 2.3 to 3.4 s of processor time.
 
 // A bench program reports on the terminal, and has nobody to return errors to.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used)]
