@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::store::{
     BatchOptions, DuplicateOptions, Expected, Item, ItemOutcome, Journal, Level, Location, Method,
-    Receipt, Stores,
+    Provider, Receipt, Stores,
 };
 
 /// Failures that are named in the report; all are counted.
@@ -91,7 +91,10 @@ pub async fn duplicate_tree(
             "one folder lies in the other: {source} and {destination}"
         )));
     }
-    stores.check_bucket(&request.destination).await?;
+    // On S3 the journal's listing tells whether the bucket is there.
+    if destination.provider() != Provider::S3 {
+        stores.check_bucket(&request.destination).await?;
+    }
     let journal = Arc::new(journal_of(stores, &request.destination, &source, &destination).await?);
     let options = BatchOptions {
         duplicate: DuplicateOptions {

@@ -134,8 +134,8 @@ pub async fn plan(
         &source.folders,
     )?;
     refuse_overlap(
-        &Ground::of_source(stores, &source).await?,
-        &Ground::of_fork(stores, &layout).await?,
+        &Ground::of_source(&source).real(stores).await?,
+        &Ground::of_fork(&layout)?.real(stores).await?,
     )
     .map_err(|e| e.during("fork to").at(&request.destination))?;
     let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();

@@ -1,13 +1,14 @@
 //! Where each object goes: pure functions of the fork's id and the object's identity, so that a
 //! fork that was killed finds its own objects again, and two forks never write to one name.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::snapshot::{Folder, Object, Scope};
-use crate::store::Location;
+use crate::store::{Location, Provider};
 
 /// Names of duplicated objects begin with the source's name, cut to this many bytes: enough for
 /// the UUIDs and folder names that Flink writes, short enough for every file system.
@@ -23,11 +24,11 @@ impl ForkId {
     pub fn new(commit: &Location, metadata_sha256: &[u8], destination: &Location) -> ForkId {
         let mut hash = Sha256::new();
         hash.update(b"forkpoint fork 1\0");
-        hash.update(identity(commit));
+        identity(commit, &mut hash);
         hash.update([0]);
         hash.update(metadata_sha256);
         hash.update([0]);
-        hash.update(identity(destination));
+        identity(destination, &mut hash);
         ForkId(hex(&hash.finalize()[..16]))
     }
 
@@ -41,7 +42,7 @@ impl ForkId {
         let mut hash = Sha256::new();
         hash.update(self.0.as_bytes());
         hash.update([0]);
-        hash.update(identity(source));
+        identity(source, &mut hash);
         hex(&hash.finalize()[..8])
     }
 }
@@ -53,19 +54,33 @@ impl fmt::Display for ForkId {
 }
 
 /// Which object, however its scheme is spelled.
-fn identity(at: &Location) -> String {
+fn identity(at: &Location, hash: &mut Sha256) {
     let bucket = at.bucket();
-    format!(
-        "{:?}\0{}\0{}\0{}",
-        bucket.provider,
-        bucket.account.unwrap_or_default(),
-        bucket.name,
-        at.key()
-    )
+    hash.update(match bucket.provider {
+        Provider::Local => "Local",
+        Provider::Memory => "Memory",
+        Provider::S3 => "S3",
+        Provider::Gcs => "Gcs",
+        Provider::Azure => "Azure",
+        Provider::Other => "Other",
+    });
+    hash.update([0]);
+    hash.update(bucket.account.unwrap_or_default());
+    hash.update([0]);
+    hash.update(&bucket.name);
+    hash.update([0]);
+    hash.update(at.key());
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from(DIGITS[usize::from(digit)]));
+        }
+    }
+    text
 }
 
 /// The shape of a fork below its root: the snapshot's own folder with the commit object and the
@@ -76,7 +91,11 @@ pub struct Layout {
     source: Location,
     root: Location,
     snapshot: Location,
+    shared: Location,
+    task_owned: Location,
     folders: Vec<(Location, Location)>,
+    /// The same, for look-ups: merged files come with two folders for each subtask.
+    places: HashMap<Location, Location>,
 }
 
 impl Layout {
@@ -97,6 +116,7 @@ impl Layout {
             "" => root.join(&format!("chk-{checkpoint_id}"))?,
             name => root.join(name)?,
         };
+        let (shared, task_owned) = (root.join("shared")?, root.join("taskowned")?);
         let mut moves = Vec::with_capacity(folders.len());
         for folder in folders {
             let to = if folder.location == *source {
@@ -107,8 +127,12 @@ impl Layout {
                 )
                 .at(&folder.location));
             } else {
-                scope_folder(root, &snapshot, folder.scope)?
-                    .join(&new_name(&id, &folder.location))?
+                let above = match folder.scope {
+                    Scope::Exclusive => &snapshot,
+                    Scope::Shared => &shared,
+                    Scope::TaskOwned => &task_owned,
+                };
+                above.with_key(&new_key(above, &id, &folder.location))
             };
             moves.push((folder.location.clone(), to));
         }
@@ -117,6 +141,9 @@ impl Layout {
             source: source.clone(),
             root: root.clone(),
             snapshot,
+            shared,
+            task_owned,
+            places: moves.iter().cloned().collect(),
             folders: moves,
         })
     }
@@ -157,34 +184,48 @@ impl Layout {
         if let Some(inside) = self.source.strip(&object.location) {
             return self.snapshot.join(inside);
         }
-        let holding = self
-            .folders
-            .iter()
-            .filter_map(|(from, to)| Some((from.key().len(), from.strip(&object.location)?, to)))
-            .max_by_key(|(depth, ..)| *depth);
-        if let Some((_, inside, to)) = holding {
-            return to.join(inside);
+        // The deepest folder that holds it.
+        let mut above = match self.places.is_empty() {
+            true => None,
+            false => Some(object.location.clone()),
+        };
+        while let Some(folder) = above {
+            if let Some(to) = self.places.get(&folder) {
+                return match folder.strip(&object.location) {
+                    Some("") | None => Ok(to.clone()),
+                    Some(inside) => to.join(inside),
+                };
+            }
+            above = folder.parent();
         }
-        scope_folder(&self.root, &self.snapshot, object.scope)?
-            .join(&new_name(&self.id, &object.location))
+        let above = match object.scope {
+            Scope::Exclusive => &self.snapshot,
+            Scope::Shared => &self.shared,
+            Scope::TaskOwned => &self.task_owned,
+        };
+        Ok(above.with_key(&new_key(above, &self.id, &object.location)))
     }
 }
 
-fn scope_folder(root: &Location, snapshot: &Location, scope: Scope) -> Result<Location> {
-    match scope {
-        Scope::Exclusive => Ok(snapshot.clone()),
-        Scope::Shared => root.join("shared"),
-        Scope::TaskOwned => root.join("taskowned"),
-    }
-}
-
-fn new_name(id: &ForkId, source: &Location) -> String {
+/// The key of a duplicate in a folder: the source's name, shortened, and 16 hex digits.
+fn new_key(folder: &Location, id: &ForkId, source: &Location) -> String {
     let name = source.name();
     let mut end = name.len().min(NAME_LIMIT_BYTES);
     while !name.is_char_boundary(end) {
         end -= 1;
     }
-    format!("{}-{}", name.get(..end).unwrap_or(""), id.suffix(source))
+    let name = name.get(..end).unwrap_or("");
+    let suffix = id.suffix(source);
+    let folder = folder.key();
+    let mut key = String::with_capacity(folder.len() + name.len() + suffix.len() + 2);
+    if !folder.is_empty() {
+        key.push_str(folder);
+        key.push('/');
+    }
+    key.push_str(name);
+    key.push('-');
+    key.push_str(&suffix);
+    key
 }
 
 #[cfg(test)]

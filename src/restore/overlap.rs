@@ -8,7 +8,8 @@ use crate::store::{Location, Stores};
 
 use super::destination::Layout;
 
-/// Folders that count, as they really are (symbolic links followed, accounts written out).
+/// Folders that count: as they are named, or as they really are (symbolic links followed, accounts
+/// written out).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ground {
     /// The folder of the snapshot itself.
@@ -18,47 +19,60 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// The folders of a snapshot's objects, and those that go as a whole with it.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Stores::real`].
-    pub async fn of_source(stores: &Stores, snapshot: &Snapshot) -> Result<Ground> {
-        let holders = snapshot.objects.iter().filter_map(|o| o.location.parent());
+    /// The folders of a snapshot's objects, and those that go as a whole with it, as they are named.
+    pub fn of_source(snapshot: &Snapshot) -> Ground {
+        // Objects are sorted, so that neighbours mostly have one folder.
+        let mut last: Option<Location> = None;
+        let holders = snapshot.objects.iter().filter_map(|object| {
+            let rest = last
+                .as_ref()
+                .and_then(|folder| folder.strip(&object.location));
+            if rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/')) {
+                return None;
+            }
+            last = object.location.parent();
+            last.clone()
+        });
         let whole = snapshot.folders.iter().map(|f| f.location.clone());
-        let named: BTreeSet<Location> = holders.chain(whole).collect();
-        Ground::real(stores, &snapshot.directory, named).await
+        Ground {
+            snapshot: Some(snapshot.directory.clone()),
+            folders: holders.chain(whole).collect(),
+        }
     }
 
-    /// The folders that a fork would write to.
+    /// The folders that a fork would write to, as they are named.
     ///
     /// # Errors
     ///
-    /// Those of [`Stores::real`].
-    pub async fn of_fork(stores: &Stores, layout: &Layout) -> Result<Ground> {
+    /// None for a well-formed root.
+    pub fn of_fork(layout: &Layout) -> Result<Ground> {
         let root = layout.root();
-        let named = [
+        let folders = [
             root.clone(),
             root.join("shared")?,
             root.join("taskowned")?,
             layout.snapshot().clone(),
         ];
-        Ground::real(stores, layout.snapshot(), named.into_iter().collect()).await
+        Ok(Ground {
+            snapshot: Some(layout.snapshot().clone()),
+            folders: folders.into_iter().collect(),
+        })
     }
 
-    async fn real(
-        stores: &Stores,
-        snapshot: &Location,
-        named: BTreeSet<Location>,
-    ) -> Result<Ground> {
-        let mut folders = BTreeSet::new();
-        for folder in named {
-            folders.insert(stores.real(&folder).await?);
+    /// The same folders as they really are.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::real`].
+    pub async fn real(self, stores: &Stores) -> Result<Ground> {
+        let mut real = Ground::default();
+        for folder in &self.folders {
+            real.folders.insert(stores.real(folder).await?);
         }
-        Ok(Ground {
-            snapshot: Some(stores.real(snapshot).await?),
-            folders,
-        })
+        if let Some(snapshot) = &self.snapshot {
+            real.snapshot = Some(stores.real(snapshot).await?);
+        }
+        Ok(real)
     }
 }
 

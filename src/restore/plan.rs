@@ -1,5 +1,6 @@
 //! The plan of a fork: every object, where it is, where it goes, how. Pure and deterministic.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ pub struct Task {
     /// How it will be copied.
     pub method: Method,
     /// Why so.
-    pub reason: String,
+    pub reason: Cow<'static, str>,
     /// Who it belongs to.
     pub scope: Scope,
     /// The source's ETag when it was looked at.
@@ -142,7 +143,7 @@ pub fn plan_fork(
             destination,
             size: stat.size,
             method: choice.method,
-            reason: choice.reason.to_string(),
+            reason: choice.reason.into(),
             scope: object.scope,
             source_tag: stat.tag.clone(),
             source_version: stat.version.clone(),

@@ -24,6 +24,14 @@ pub trait SnapshotFormat: std::fmt::Debug + Send + Sync {
     /// `Corrupt` with a byte offset for damaged input, `Unsupported` for a newer version.
     fn read(&self, bytes: &[u8], lookup: &Lookup) -> Result<Snapshot>;
 
+    /// Like [`SnapshotFormat::read`], and lists who refers to which object. A million references
+    /// take 40 MB.
+    ///
+    /// # Errors
+    ///
+    /// As [`SnapshotFormat::read`]; `Corrupt` for key groups or subtasks that cannot be.
+    fn read_with_references(&self, bytes: &[u8], lookup: &Lookup) -> Result<Snapshot>;
+
     /// The commit object's bytes with every location replaced by its new place, for a snapshot
     /// in the folder `to`; everything else stays as it was.
     ///

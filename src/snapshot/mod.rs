@@ -2,11 +2,17 @@
 
 pub mod flink;
 mod format;
+mod handle;
+mod key_group;
 mod lookup;
 mod model;
 mod read;
 
 pub use format::{NewPlace, SnapshotFormat};
+pub use handle::{
+    Distribution, FileRole, Handle, OperatorStatePart, Part, References, StateKind, StateReference,
+};
+pub use key_group::{KeyGroupRange, MAX_KEY_GROUPS};
 pub use lookup::{Lookup, Moved, Prefix};
 pub use model::{DeclaredSize, Folder, Holder, Kind, Object, Operator, Scope, Snapshot};
 pub use read::{CommitObject, METADATA_LIMIT_BYTES, formats};

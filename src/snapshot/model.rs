@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::Location;
 
+use super::handle::References;
+
 /// Who a piece of state belongs to, which decides when its file goes. Flink's terms.
 ///
 /// The scope follows from the role of the handle, not from the folder: Flink writes the
@@ -173,6 +175,9 @@ pub struct Snapshot {
     pub folders: Vec<Folder>,
     /// Handles whose state is inside the metadata, and its bytes.
     pub inlined: (u64, u64),
+    /// Who refers to which object, if that was asked for
+    /// ([`SnapshotFormat::read_with_references`](super::SnapshotFormat::read_with_references)).
+    pub references: Option<References>,
 }
 
 #[cfg(test)]

@@ -87,4 +87,16 @@ impl CommitObject {
             .read(&self.bytes, lookup)
             .map_err(|e| e.during("read").at(&self.location))
     }
+
+    /// What the snapshot refers to, by the rules of `lookup`, and who refers to it: what a restore
+    /// is planned from.
+    ///
+    /// # Errors
+    ///
+    /// As [`SnapshotFormat::read_with_references`], naming the commit object.
+    pub fn snapshot_with_references(&self, lookup: &Lookup) -> Result<Snapshot> {
+        self.format
+            .read_with_references(&self.bytes, lookup)
+            .map_err(|e| e.during("read").at(&self.location))
+    }
 }

@@ -298,16 +298,7 @@ impl Stores {
         if there.size != item.stat.size {
             return Ok(false);
         }
-        let pin = there.pin(item.destination.provider());
-        if let Some(receipt) = receipt
-            && pin.is_some()
-            && same_tag(receipt.destination_tag.as_deref(), pin)
-            && receipt.source == item.source
-            && same_tag(
-                receipt.source_tag.as_deref(),
-                item.stat.pin(item.source.provider()),
-            )
-        {
+        if receipt.is_some_and(|r| r.proves(&item.source, &item.stat, there)) {
             return Ok(true);
         }
         self.same_content(&item.source, &item.destination, item.stat.size)
@@ -334,9 +325,4 @@ fn taken(at: &Location) -> Error {
     Error::refused("an object that is not this duplicate is at the destination")
         .at(at)
         .hint("it was left as it is; move it away, or choose another destination")
-}
-
-fn same_tag(one: Option<&str>, other: Option<&str>) -> bool {
-    let plain = |tag: Option<&str>| tag.map(|t| t.trim_matches('"').to_string());
-    plain(one) == plain(other)
 }

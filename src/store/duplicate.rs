@@ -91,8 +91,8 @@ pub struct DuplicateOptions {
     /// What is known of the source. Saves one request; and the copy fails with `Conflict` if the
     /// source is no longer this one.
     pub source: Option<Stat>,
-    /// The caller has just seen that nothing is at the destination. Saves one request on S3, where
-    /// we look first because some servers ignore the condition that would keep an existing object.
+    /// The caller has just seen that nothing is at the destination, and nobody else can have its name.
+    /// Saves finding out whether an S3 server honours the condition that keeps an existing object.
     pub destination_is_free: bool,
     /// What to keep besides the bytes.
     pub preserve: Preserve,
@@ -282,10 +282,10 @@ impl Stores {
     /// pinned: one that changes meanwhile gives `Conflict`, never a mixture.
     ///
     /// Costs one request for the copy (a Google rewrite or a pending Azure copy may need more; a
-    /// copy in parts one per part and two or three), plus one to look at the source if
-    /// [`DuplicateOptions::source`] is not given, plus on S3 one to look at the destination unless
-    /// [`DuplicateOptions::destination_is_free`]. A relay costs one read per 8 MiB and one write per
-    /// part.
+    /// copy in parts one per part and three or four), plus one to look at the source if
+    /// [`DuplicateOptions::source`] is not given, plus on servers other than AWS five per bucket to
+    /// try out whether conditions are honoured, unless [`DuplicateOptions::destination_is_free`]. A
+    /// relay costs one read per 8 MiB and one write per part.
     ///
     /// # Errors
     ///
@@ -324,18 +324,14 @@ impl Stores {
             cancel: &options.cancel,
         };
         if order.create_only && choice.method.is_s3() && !options.destination_is_free {
-            if self.find(destination).await?.is_some() {
-                return Err(
-                    Error::new(ErrorKind::AlreadyExists, "an object is already there")
-                        .during("copy to")
-                        .at(destination),
-                );
-            }
             // MinIO and others ignore the condition on a copy; on completing an upload they don't.
-            if choice.method == Method::S3Copy
-                && !self.copy_honours_conditions(&to, destination).await?
-            {
+            let honoured = self.copy_honours_conditions(&to, destination).await?;
+            if choice.method == Method::S3Copy && !honoured {
                 choice = method::conditions_ignored(stat.size);
+            }
+            // A copy in parts would be refused only at its end.
+            if choice.method != Method::S3Copy && self.find(destination).await?.is_some() {
+                return Err(order.refused());
             }
         }
         let mut copied = self

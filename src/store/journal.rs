@@ -42,6 +42,8 @@ pub struct Journal {
     folder: Location,
     run: String,
     objects: AtomicU32,
+    /// There was a journal already.
+    found: bool,
     state: Mutex<State>,
 }
 
@@ -68,7 +70,7 @@ impl Journal {
     /// If there is a journal that cannot be read.
     pub async fn open(stores: &Stores, root: &Location, id: &str) -> Result<Journal> {
         let folder = root.join(&format!(".forkpoint/{id}"))?;
-        let journal = Journal {
+        let mut journal = Journal {
             stores: stores.clone(),
             root: root.clone(),
             folder,
@@ -78,9 +80,11 @@ impl Journal {
                 clock::random_id() >> 32
             ),
             objects: AtomicU32::new(0),
+            found: false,
             state: Mutex::default(),
         };
         let mut objects = journal.list().await?;
+        journal.found = !objects.is_empty();
         objects.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (at, stat) in objects {
             // What nobody of us wrote proves nothing.
@@ -170,12 +174,16 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes the journal. One listing and one request per journal object.
+    /// Removes the journal. Nothing if nothing was ever written, else one listing and one request per
+    /// journal object.
     ///
     /// # Errors
     ///
     /// Those of [`Stores::delete`].
     pub async fn remove(&self) -> Result<()> {
+        if !self.found && self.objects.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
         for (at, _) in self.list().await? {
             self.stores.delete(&at).await?;
         }

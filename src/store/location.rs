@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
@@ -60,8 +61,9 @@ pub struct Bucket {
 #[derive(Clone)]
 pub struct Location {
     provider: Provider,
-    scheme: Box<str>,
-    authority: Box<str>,
+    /// Shared with the locations that this one was made from: plans hold millions.
+    scheme: Arc<str>,
+    authority: Arc<str>,
     /// No leading and no trailing slash. Empty: the root of the bucket.
     key: Box<str>,
 }
@@ -224,8 +226,10 @@ impl Location {
     /// Another key of the same bucket, in the same spelling.
     pub(crate) fn with_key(&self, key: &str) -> Location {
         Location {
+            provider: self.provider,
+            scheme: Arc::clone(&self.scheme),
+            authority: Arc::clone(&self.authority),
             key: key.into(),
-            ..self.clone()
         }
     }
 

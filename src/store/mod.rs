@@ -49,6 +49,7 @@ pub use open::{RELAY_BUDGET_BYTES, Store, Stores};
 pub use options::Options;
 pub use probe::{ProbeOptions, ProbeReport, Timing};
 pub use receipt::Receipt;
+pub(crate) use receipt::same_tag;
 pub use stat::Stat;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
 

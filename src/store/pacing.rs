@@ -27,9 +27,14 @@ const LATENCY_FACTOR: f64 = 2.0;
 const MEASURE: Duration = Duration::from_secs(1);
 /// A measured rate is taken a little lower at a throttle...
 const CUT: f64 = 0.95;
-/// ...and grows by this factor for each clean [`GROW_EVERY`].
+/// ...and grows by this factor for each clean [`GROW_EVERY`], faster while the limit is being found.
 const GROWTH: f64 = 1.01;
+const FIRST_GROWTH: f64 = 1.03;
+/// So many cuts find the limit: the first is taken at a guess.
+const FIRST_CUTS: u32 = 3;
 const GROW_EVERY: Duration = Duration::from_millis(200);
+/// So much of the rate that was missed may be made up for at once.
+const CATCH_UP: Duration = Duration::from_millis(5);
 
 /// What was learned of one bucket so far.
 #[derive(Debug)]
@@ -44,6 +49,7 @@ pub(crate) struct Learner {
     rate: Option<f64>,
     grown: Instant,
     last_cut: Option<Instant>,
+    cuts: u32,
     successes: VecDeque<Instant>,
 }
 
@@ -59,6 +65,7 @@ impl Learner {
             rate: None,
             grown: now,
             last_cut: None,
+            cuts: 0,
             successes: VecDeque::new(),
         }
     }
@@ -78,7 +85,12 @@ impl Learner {
         if let Some(rate) = self.rate {
             while now.duration_since(self.grown) >= GROW_EVERY {
                 self.grown += GROW_EVERY;
-                self.rate = Some(self.rate.unwrap_or(rate) * GROWTH);
+                let growth = if self.cuts < FIRST_CUTS {
+                    FIRST_GROWTH
+                } else {
+                    GROWTH
+                };
+                self.rate = Some(self.rate.unwrap_or(rate) * growth);
             }
         }
         self.in_round += 1;
@@ -124,8 +136,10 @@ impl Learner {
         let base = self
             .rate
             .map_or(measured, |rate| rate.min(measured.max(rate / 2.0)));
+        tracing::debug!(measured, before = ?self.rate, limit = self.limit, "asked to slow down");
         self.rate = Some((base * CUT).max(1.0));
         self.last_cut = Some(now);
+        self.cuts += 1;
         self.grown = now;
         self.in_round = 0;
         self.round_latency = Duration::ZERO;
@@ -147,6 +161,8 @@ impl Learner {
 pub(crate) struct Pacer {
     slots: Arc<Semaphore>,
     state: Mutex<State>,
+    /// When the last request began, where a rate is kept.
+    gate: tokio::sync::Mutex<Instant>,
 }
 
 #[derive(Debug)]
@@ -154,8 +170,6 @@ struct State {
     learner: Learner,
     /// Permits that exist, in use or not.
     permits: usize,
-    /// When the next request may begin, where a rate is kept.
-    next: Instant,
 }
 
 impl Pacer {
@@ -165,11 +179,8 @@ impl Pacer {
         let permits = learner.limit();
         Pacer {
             slots: Arc::new(Semaphore::new(permits)),
-            state: Mutex::new(State {
-                learner,
-                permits,
-                next: now,
-            }),
+            state: Mutex::new(State { learner, permits }),
+            gate: tokio::sync::Mutex::new(now),
         }
     }
 
@@ -177,15 +188,18 @@ impl Pacer {
     pub(crate) async fn begin(&self) -> Turn<'_> {
         // Fails only when the semaphore is closed, which it never is.
         let permit = Arc::clone(&self.slots).acquire_owned().await.ok();
-        let wait = self.with_state(|state| {
-            let rate = state.learner.rate()?;
-            let now = Instant::now();
-            let at = state.next.max(now);
-            state.next = at + Duration::from_secs_f64(1.0 / rate);
-            Some(at.duration_since(now))
-        });
-        if let Some(wait) = wait.filter(|w| !w.is_zero()) {
-            clock::sleep(wait).await;
+        if self.with_state(|state| state.learner.rate()).is_some() {
+            // One at a time, so that a rate that has changed holds for all who wait.
+            let mut last = self.gate.lock().await;
+            if let Some(rate) = self.with_state(|state| state.learner.rate()) {
+                let now = Instant::now();
+                // Sleeps end late by a little; so much may be made up for.
+                let due = (*last + Duration::from_secs_f64(1.0 / rate)).max(now - CATCH_UP);
+                if let Some(wait) = due.checked_duration_since(now) {
+                    clock::sleep(wait).await;
+                }
+                *last = due;
+            }
         }
         Turn {
             pacer: self,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::location::Location;
 use super::method::Method;
+use super::stat::Stat;
 
 /// The evidence of one duplicate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,4 +23,22 @@ pub struct Receipt {
     pub destination_tag: Option<String>,
     /// Requests sent for the copy itself; above 1 when some had to be repeated.
     pub attempts: u32,
+}
+
+impl Receipt {
+    /// Does it prove that the object `there` at its destination is ours? It does if it names this
+    /// very object, and the source as it was planned: at `source`, seen as `stat`.
+    pub fn proves(&self, source: &Location, stat: &Stat, there: &Stat) -> bool {
+        let pin = there.pin(self.destination.provider());
+        pin.is_some()
+            && same_tag(self.destination_tag.as_deref(), pin)
+            && self.source == *source
+            && same_tag(self.source_tag.as_deref(), stat.pin(source.provider()))
+    }
+}
+
+/// Tags are compared without their quotes.
+pub(crate) fn same_tag(one: Option<&str>, other: Option<&str>) -> bool {
+    let plain = |tag: Option<&str>| tag.map(|t| t.trim_matches('"').to_string());
+    plain(one) == plain(other)
 }

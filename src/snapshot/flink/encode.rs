@@ -4,7 +4,7 @@
 //! that they cannot disagree on what references there are and in which order.
 
 use super::decode::{MAGIC, MASTER_MAGIC};
-use super::handles::{InlineState, KeyGroupRange};
+use super::handles::{InlineState, KeyGroupRange, PartitionableState};
 use super::metadata::{MasterState, Metadata, Operator, OperatorStates, SubtaskState};
 use super::references::{Location, Reference, Role};
 use super::rewrite::NewPath;
@@ -46,6 +46,8 @@ pub(super) struct Site<'m> {
     pub(super) role: Role,
     pub(super) key_groups: Option<KeyGroupRange>,
     pub(super) local_name: Option<Utf<'m>>,
+    pub(super) offset: Option<i64>,
+    pub(super) states: &'m [PartitionableState<'m>],
 }
 
 impl Site<'_> {
@@ -54,6 +56,8 @@ impl Site<'_> {
             role,
             key_groups,
             local_name: None,
+            offset: None,
+            states: &[],
         }
     }
 }
@@ -66,6 +70,9 @@ pub(super) struct Encoder<'m, O, V> {
     subtask: Option<i32>,
     pub(super) raw_keyed: bool,
     pub(super) changelogs: usize,
+    pub(super) changelog_range: Option<KeyGroupRange>,
+    /// Handles seen so far.
+    pub(super) handles: u32,
 }
 
 impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
@@ -78,6 +85,8 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
             subtask: None,
             raw_keyed: false,
             changelogs: 0,
+            changelog_range: None,
+            handles: 0,
         }
     }
 
@@ -162,7 +171,11 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
             role: site.role,
             raw_keyed: self.raw_keyed,
             in_changelog: self.changelogs > 0,
+            handle: self.handles,
             key_groups: site.key_groups,
+            changelog_key_groups: self.changelog_range,
+            offset: site.offset,
+            states: site.states,
             local_name: site.local_name,
             location,
         })

@@ -47,6 +47,10 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
         }
     }
 
+    fn next_handle(&mut self) {
+        self.handles = self.handles.wrapping_add(1);
+    }
+
     fn file(&mut self, size: i64, path: &[u8]) -> Result<()> {
         self.u8(tags::FILE);
         self.i64(size);
@@ -136,6 +140,7 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
     }
 
     fn key_groups(&mut self, handle: &'m KeyGroupsHandle<'m>) -> Result<()> {
+        self.next_handle();
         let (tag, role) = match handle.form {
             KeyGroupsForm::First => (tags::KEY_GROUPS, Role::KeyGroups),
             KeyGroupsForm::Second(_) => (tags::KEY_GROUPS_2, Role::KeyGroups),
@@ -152,6 +157,7 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
     }
 
     fn incremental(&mut self, handle: &'m IncrementalHandle<'m>) -> Result<()> {
+        self.next_handle();
         let second = handle.second_form.as_ref();
         self.u8(if second.is_some() {
             tags::INCREMENTAL_2
@@ -204,6 +210,7 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
             self.i64(handle.checkpointed_size);
         }
         self.changelogs += 1;
+        let outer = self.changelog_range.replace(handle.range);
         for list in [&handle.materialized, &handle.non_materialized] {
             self.count(list.len())?;
             for part in list {
@@ -211,6 +218,7 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
             }
         }
         self.changelogs -= 1;
+        self.changelog_range = outer;
         if old {
             return Ok(());
         }
@@ -238,6 +246,7 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
     }
 
     fn changelog_files(&mut self, handle: &'m ChangelogFiles<'m>) -> Result<()> {
+        self.next_handle();
         let tag = match handle.storage_identifier {
             Some(_) => tags::CHANGELOG_FILES_2,
             None => tags::CHANGELOG_FILES,
@@ -249,7 +258,10 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
         self.changelogs += 1;
         for part in &handle.parts {
             self.i64(part.offset);
-            let site = Site::new(Role::ChangelogFile, Some(handle.range));
+            let site = Site {
+                offset: Some(part.offset),
+                ..Site::new(Role::ChangelogFile, Some(handle.range))
+            };
             self.stream(&part.handle, site)?;
         }
         self.changelogs -= 1;
@@ -269,7 +281,11 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
         handle: &'m OperatorHandle<'m>,
         role: Role,
     ) -> Result<()> {
-        let site = Site::new(role, None);
+        self.next_handle();
+        let site = Site {
+            states: &handle.states,
+            ..Site::new(role, None)
+        };
         self.u8(match handle.file_merging {
             None => tags::PARTITIONABLE,
             Some(_) => tags::FILE_MERGING,
@@ -310,6 +326,7 @@ impl<'m, O: Output, V: Visitor<'m>> Encoder<'m, O, V> {
     }
 
     fn channel(&mut self, handle: &'m ChannelHandle<'m>, input: bool) -> Result<()> {
+        self.next_handle();
         let (role, one, merged) = if input {
             (
                 Role::InputChannel,

@@ -13,7 +13,7 @@ use crate::store::Location as Place;
 
 use super::{
     Location, Metadata, NewPath, Reference, Role, SavepointFormat, SegmentScope, SnapshotKind, Utf,
-    decode,
+    decode, table::Table,
 };
 
 /// The `_metadata` file of Flink's checkpoints and savepoints.
@@ -30,34 +30,11 @@ impl SnapshotFormat for FlinkFormat {
     }
 
     fn read(&self, bytes: &[u8], lookup: &Lookup) -> Result<Snapshot> {
-        let metadata = decode(bytes)?;
-        let mut reader = Reader {
-            bytes,
-            lookup,
-            by_text: HashMap::new(),
-            objects: HashMap::new(),
-            folders: BTreeMap::new(),
-            operators: metadata.operators.iter().map(describe).collect(),
-            inlined: (0, 0),
-        };
-        metadata.try_walk(&mut |reference| reader.add(reference))?;
-        let mut objects: Vec<Object> = reader.objects.into_values().collect();
-        objects.sort_by(|a, b| a.location.cmp(&b.location));
-        Ok(Snapshot {
-            directory: lookup.directory().clone(),
-            format: self.name(),
-            format_version: metadata.version,
-            checkpoint_id: metadata.checkpoint_id,
-            kind: kind(&metadata, lookup.directory()),
-            operators: reader.operators,
-            objects,
-            folders: reader
-                .folders
-                .into_iter()
-                .map(|(location, scope)| Folder { location, scope })
-                .collect(),
-            inlined: reader.inlined,
-        })
+        read(bytes, lookup, None)
+    }
+
+    fn read_with_references(&self, bytes: &[u8], lookup: &Lookup) -> Result<Snapshot> {
+        read(bytes, lookup, Some(Table::default()))
     }
 
     fn rewrite(
@@ -118,6 +95,49 @@ impl SnapshotFormat for FlinkFormat {
         })?;
         Ok(paths)
     }
+}
+
+fn read<'a>(bytes: &'a [u8], lookup: &Lookup, table: Option<Table<'a>>) -> Result<Snapshot> {
+    let metadata = decode(bytes)?;
+    let mut reader = Reader {
+        bytes,
+        lookup,
+        by_text: HashMap::new(),
+        objects: HashMap::new(),
+        table,
+        folders: BTreeMap::new(),
+        operators: metadata.operators.iter().map(describe).collect(),
+        inlined: (0, 0),
+    };
+    metadata.try_walk(&mut |reference| reader.add(reference))?;
+    let mut numbered: Vec<(u32, Object)> = reader.objects.into_values().collect();
+    numbered.sort_by(|(_, a), (_, b)| a.location.cmp(&b.location));
+    let references = reader.table.map(|table| {
+        let mut positions = vec![0; numbered.len()];
+        for (position, (number, _)) in (0..).zip(&numbered) {
+            if let Some(slot) = positions.get_mut(*number as usize) {
+                *slot = position;
+            }
+        }
+        table.finish(&positions)
+    });
+    let objects = numbered.into_iter().map(|(_, object)| object).collect();
+    Ok(Snapshot {
+        directory: lookup.directory().clone(),
+        format: FlinkFormat.name(),
+        format_version: metadata.version,
+        checkpoint_id: metadata.checkpoint_id,
+        kind: kind(&metadata, lookup.directory()),
+        operators: reader.operators,
+        objects,
+        folders: reader
+            .folders
+            .into_iter()
+            .map(|(location, scope)| Folder { location, scope })
+            .collect(),
+        inlined: reader.inlined,
+        references,
+    })
 }
 
 fn describe(operator: &super::Operator<'_>) -> Operator {
@@ -244,7 +264,9 @@ struct Reader<'a> {
     lookup: &'a Lookup,
     /// Most references repeat a text that was resolved before.
     by_text: HashMap<PathKey<'a>, Resolved>,
-    objects: HashMap<Place, Object>,
+    /// By place, with the number by which they were met.
+    objects: HashMap<Place, (u32, Object)>,
+    table: Option<Table<'a>>,
     folders: BTreeMap<Place, Scope>,
     operators: Vec<Operator>,
     inlined: (u64, u64),
@@ -258,7 +280,7 @@ impl<'a> Reader<'a> {
             Location::Directory { path, .. } => {
                 let place = resolve(self.bytes, path, |text| self.lookup.absolute(text))?;
                 self.folders.entry(place).or_insert(scope(&reference));
-                return Ok(());
+                return self.note(&reference, None);
             }
             Location::Inline { size, .. } => {
                 self.inlined.0 += 1;
@@ -266,9 +288,9 @@ impl<'a> Reader<'a> {
                 if let Some(operator) = self.operators.get_mut(reference.operator) {
                     operator.inlined_bytes += size as u64;
                 }
-                return Ok(());
+                return self.note(&reference, None);
             }
-            Location::Empty => return Ok(()),
+            Location::Empty => return self.note(&reference, None),
         };
         let key = (relative, path.as_bytes());
         let (place, plain) = match self.by_text.get(&key) {
@@ -301,9 +323,12 @@ impl<'a> Reader<'a> {
             operator: reference.operator,
             subtask: reference.subtask,
         };
-        self.objects
+        let number = u32::try_from(self.objects.len())
+            .map_err(|_| Error::corrupt("more than 4 billion objects"))?;
+        let (number, _) = self
+            .objects
             .entry(place.clone())
-            .and_modify(|object| {
+            .and_modify(|(_, object)| {
                 object.references += 1;
                 object.scope = object.scope.max(scope);
                 object.size = object.size.and(size);
@@ -311,14 +336,25 @@ impl<'a> Reader<'a> {
                     object.relative.clone_from(&plain);
                 }
             })
-            .or_insert(Object {
-                location: place,
-                scope,
-                size,
-                references: 1,
-                relative: plain,
-                holder,
+            .or_insert_with(|| {
+                let object = Object {
+                    location: place,
+                    scope,
+                    size,
+                    references: 1,
+                    relative: plain.clone(),
+                    holder,
+                };
+                (number, object)
             });
-        Ok(())
+        let number = *number;
+        self.note(&reference, Some(number))
+    }
+
+    fn note(&mut self, reference: &Reference<'a>, object: Option<u32>) -> Result<()> {
+        match &mut self.table {
+            Some(table) => table.add(reference, object),
+            None => Ok(()),
+        }
     }
 }

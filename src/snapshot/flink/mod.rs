@@ -35,6 +35,7 @@ mod path;
 mod properties;
 mod references;
 mod rewrite;
+mod table;
 mod tags;
 mod utf;
 mod wire;

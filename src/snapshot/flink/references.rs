@@ -1,7 +1,7 @@
 //! The references of a `_metadata` file: every place that says where state is.
 
 use super::encode::{Discard, Encoder, Visitor};
-use super::handles::{KeyGroupRange, SegmentScope};
+use super::handles::{KeyGroupRange, PartitionableState, SegmentScope};
 use super::metadata::Metadata;
 use super::rewrite::NewPath;
 use super::utf::Utf;
@@ -98,8 +98,17 @@ pub struct Reference<'a> {
     pub raw_keyed: bool,
     /// It belongs to a changelog: to its base, with the base's own role, or to its changes.
     pub in_changelog: bool,
+    /// The number of the handle that holds it: references with one number belong to one handle.
+    /// Counted through the file, so that it also tells handles of different subtasks apart.
+    pub handle: u32,
     /// The key groups of the handle that holds it, where it has any.
     pub key_groups: Option<KeyGroupRange>,
+    /// The key groups of the changelog that the handle is a part of.
+    pub changelog_key_groups: Option<KeyGroupRange>,
+    /// Where a part of a changelog starts in its file, in bytes.
+    pub offset: Option<i64>,
+    /// The named states of an operator's handle; empty for other roles.
+    pub states: &'a [PartitionableState<'a>],
     /// The file name in the local database such as `000012.sst`, for roles
     /// [`Role::KeyedShared`] and [`Role::KeyedPrivate`].
     pub local_name: Option<Utf<'a>>,
