@@ -42,6 +42,19 @@
 //! [`snapshot::flink`] is a complete codec: every version that Flink 1.2 to 2.3 writes, every kind
 //! of handle, byte for byte.
 //!
+//! # Duplicate a tree
+//!
+//! [`tree::duplicate_tree`] takes a folder or a list of names; [`store::Stores::batch`] takes any stream of
+//! objects. Requests to a bucket are paced by its answers, copies of many requests are resumed after
+//! a crash, and [`store::Level`] says how sure to be of the result.
+//!
+//! # Plan a no-claim restore
+//!
+//! [`restore::plan_restore`] decides for a restored job as a whole which subtask duplicates which
+//! shared file: each file once, by a subtask that holds it, so that the slowest worker is done
+//! soonest; with a lower bound, what the start-of-range rule would have cost, and a reason for each
+//! choice. It is a pure function; running such a plan by many workers is up to the caller so far.
+//!
 //! # Features
 //!
 //! `cli` (default): the `forkpoint` command. A library user builds with

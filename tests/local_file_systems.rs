@@ -1,0 +1,141 @@
+//! Duplicates on file systems that can share blocks, and across two of them. Needs root, loop devices
+//! and the tools of the file systems; says what it leaves out without them.
+
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use support::run_json;
+
+/// A file system in a file, mounted until dropped.
+struct Mounted {
+    folder: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new(make: &[&str]) -> Option<Mounted> {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        let folder = dir.path().join("mounted");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::File::create(&image)
+            .unwrap()
+            .set_len(600 << 20)
+            .unwrap();
+        let run = |command: &mut Command| {
+            let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+            done.is_ok_and(|status| status.success())
+        };
+        let made = run(Command::new(make[0]).args(&make[1..]).arg(&image))
+            && run(Command::new("mount")
+                .args(["-o", "loop"])
+                .arg(&image)
+                .arg(&folder));
+        if !made {
+            // Not by a macro: the test harness would swallow it.
+            let _ = writeln!(
+                std::io::stderr(),
+                "left out: {} cannot be made and mounted here",
+                make[0]
+            );
+            return None;
+        }
+        Some(Mounted { folder, _dir: dir })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.folder).status();
+    }
+}
+
+fn duplicate(from: &Path, to: &Path) -> String {
+    let (code, receipt) = run_json(&["duplicate", from.to_str().unwrap(), to.to_str().unwrap()]);
+    assert_eq!(
+        (code, &receipt["bytes"]),
+        (0, &json!(std::fs::metadata(from).unwrap().len()))
+    );
+    assert_eq!(std::fs::read(from).unwrap(), std::fs::read(to).unwrap());
+    receipt["method"].as_str().unwrap().to_string()
+}
+
+fn blocks_are_shared_and_copies_independent(make: &[&str]) {
+    let Some(mounted) = Mounted::new(make) else {
+        return;
+    };
+    let (a, b) = (mounted.folder.join("a"), mounted.folder.join("sub/b"));
+    std::fs::write(&a, vec![7; 8 << 20]).unwrap();
+    assert_eq!(duplicate(&a, &b), "local-reflink");
+    let mut file = std::fs::OpenOptions::new().write(true).open(&a).unwrap();
+    file.write_all(b"changed").unwrap();
+    assert_eq!(std::fs::read(&b).unwrap(), vec![7; 8 << 20]);
+    // To another file system and back: nothing can be shared.
+    let elsewhere = tempfile::tempdir().unwrap();
+    assert_eq!(duplicate(&b, &elsewhere.path().join("c")), "local-copy");
+    assert_eq!(
+        duplicate(&elsewhere.path().join("c"), &mounted.folder.join("d")),
+        "local-copy"
+    );
+}
+
+#[test]
+fn on_xfs_a_duplicate_shares_blocks() {
+    blocks_are_shared_and_copies_independent(&["mkfs.xfs", "-q"]);
+}
+
+#[test]
+fn on_btrfs_a_duplicate_shares_blocks() {
+    blocks_are_shared_and_copies_independent(&["mkfs.btrfs", "-q"]);
+}
+
+/// A disk that is full: nothing half-written is seen, and the same command goes on when there is room.
+#[tokio::test]
+async fn a_full_disk_stops_a_fork_that_then_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mount = |options: &str| {
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(&small)
+            .stderr(Stdio::null())
+            .status();
+        done.is_ok_and(|s| s.success())
+    };
+    if !mount("size=100k") {
+        let _ = writeln!(
+            std::io::stderr(),
+            "left out: a small disk cannot be mounted here"
+        );
+        return;
+    }
+    let root = support::at(dir.path().to_str().unwrap());
+    let fixture = support::fixture("1.20.5-rocks-inc-p2");
+    let original = root.join("original").unwrap();
+    fixture.lay(&support::local_stores(), &original).await;
+    let snapshot = original.join(&fixture.newest()).unwrap().to_string();
+    let target = small.join("fork").to_str().unwrap().to_string();
+    let output = support::run(&["fork", &snapshot, &target]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let committed = small.join("fork/chk-4/_metadata").exists();
+    let roomy = mount("remount,size=10m");
+    let (code, report) = run_json(&["fork", &snapshot, &target]);
+    let _ = Command::new("umount").arg(&small).status();
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(
+        said.contains("No space left") && said.contains("run the same command again"),
+        "{said}"
+    );
+    assert!(!committed && roomy);
+    assert_eq!(code, 0);
+    assert!(report["reused"].as_u64().unwrap() > 0, "{report}");
+}
