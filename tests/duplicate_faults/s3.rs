@@ -83,7 +83,7 @@ async fn an_object_that_appears_during_a_slow_copy_is_reported_and_kept() {
 
 #[tokio::test]
 async fn a_server_that_ignores_conditions_does_not_lose_a_foreign_object() {
-    let bench = Bench::new(Service::S3).await;
+    let bench = Bench::unknown(Service::S3).await;
     bench.server.faults().ignore_destination_conditions = true;
     bench.put_seed(1, "b", 2);
     assert_kind(bench.duplicate().await, ErrorKind::AlreadyExists);
