@@ -83,8 +83,8 @@ pub async fn duplicate_tree(
     cancel: &Cancel,
 ) -> Result<TreeReport> {
     let (source, destination) = (
-        stores.canonical(&request.source),
-        stores.canonical(&request.destination),
+        stores.real(&request.source).await?,
+        stores.real(&request.destination).await?,
     );
     if source.contains(&destination) || destination.contains(&source) {
         return Err(Error::refused(format!(
@@ -137,6 +137,13 @@ pub async fn duplicate_tree(
     progress.end();
     let batch = batch?;
     cancel.check()?;
+    if report.objects == 0 {
+        return Err(
+            Error::new(ErrorKind::NotFound, "there is nothing to duplicate")
+                .at(&request.source)
+                .hint("name the folder that holds the objects"),
+        );
+    }
     report.copied = batch.copied;
     report.reused = batch.reused;
     report.bytes = batch.bytes;
@@ -185,7 +192,7 @@ fn items(stores: &Stores, request: &TreeRequest) -> Result<BoxStream<'static, Re
                         Error::new(ErrorKind::Internal, "a listing shows a stranger").at(&at)
                     })?;
                 Ok(Item {
-                    destination: destination.join(below)?,
+                    destination: destination.child(below),
                     source: at,
                     stat,
                     existing: None,
@@ -262,7 +269,7 @@ pub fn parse_names(bytes: &[u8]) -> Result<Vec<String>> {
         .map_err(|e| Error::invalid(format!("the list is not UTF-8: {e}")))?;
     Ok(text
         .lines()
-        .map(str::trim_end)
+        .map(|l| l.trim_end_matches('\r'))
         .filter(|l| !l.is_empty())
         .map(str::to_string)
         .collect())

@@ -202,3 +202,83 @@ async fn a_hard_link_is_made_only_when_asked_for_and_says_so() {
     assert!(String::from_utf8(text).unwrap().contains("not independent"));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
 }
+
+/// Two spellings of one folder: nothing may be lost by replacing a file with itself.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_tree_is_not_duplicated_onto_itself_through_a_link() {
+    let (dir, root) = temp();
+    let stores = local_stores();
+    lay(&stores, &root.join("from").unwrap()).await;
+    std::os::unix::fs::symlink(dir.path().join("from"), dir.path().join("link")).unwrap();
+    let before = manifest(&stores, &root.join("from").unwrap()).await;
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    for args in [
+        vec![
+            "duplicate",
+            "-r",
+            &path("from"),
+            &path("link"),
+            "--overwrite",
+            "--hard-link",
+        ],
+        vec![
+            "duplicate",
+            "-r",
+            &path("from"),
+            &path("link/deep"),
+            "--overwrite",
+        ],
+        vec![
+            "duplicate",
+            &path("from/plain"),
+            &path("link/plain"),
+            "--overwrite",
+            "--hard-link",
+        ],
+        vec![
+            "duplicate",
+            &path("from/plain"),
+            &path("link/plain"),
+            "--overwrite",
+        ],
+    ] {
+        let output = run(&args);
+        assert!([2, 3].contains(&output.status.code().unwrap()), "{args:?}");
+        assert_eq!(
+            manifest(&stores, &root.join("from").unwrap()).await,
+            before,
+            "{args:?}"
+        );
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_a_tree_cannot_hold_or_does_not_have_is_an_error() {
+    let (dir, root) = temp();
+    let target = root.join("to").unwrap().to_string();
+    let nothing = root.join("nothing").unwrap().to_string();
+    assert_eq!(
+        run(&["duplicate", "-r", &nothing, &target]).status.code(),
+        Some(1)
+    );
+    std::fs::create_dir_all(dir.path().join("from/other")).unwrap();
+    std::fs::write(dir.path().join("from/a\\b"), b"one").unwrap();
+    std::fs::create_dir(dir.path().join("from/a")).unwrap();
+    std::fs::write(dir.path().join("from/a/b"), b"two").unwrap();
+    let from = root.join("from").unwrap().to_string();
+    let (code, report) = run_json(&["duplicate", "-r", &from, &target, "--verify", "content"]);
+    assert_eq!((code, &report["copied"]), (0, &json!(2)), "{report}");
+    assert_eq!(std::fs::read(dir.path().join("to/a\\b")).unwrap(), b"one");
+    assert_eq!(std::fs::read(dir.path().join("to/a/b")).unwrap(), b"two");
+    // A folder behind a link would be left out.
+    std::os::unix::fs::symlink(
+        dir.path().join("from/other"),
+        dir.path().join("from/linked"),
+    )
+    .unwrap();
+    let output = run(&["duplicate", "-r", &from, &target]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("linked"));
+}

@@ -19,16 +19,14 @@ const MOMENTS: u32 = 10;
 /// The killed runs copy so many objects at once.
 const IN_FLIGHT: usize = 4;
 
-/// Forks once undisturbed, and then ten times with a kill after one to ten elevenths of the time
-/// that took; reruns each, and compares the result with the undisturbed one.
+/// Forks once undisturbed, and then ten times with a kill once none to nine tenths of the objects are
+/// there; reruns each, and compares the result with the undisturbed one.
 async fn kill_and_resume(stores: &Stores, root: &Location, objects: usize, size: usize) {
     let snapshot = synthetic::lay(stores, &root.join("original").unwrap(), objects, size).await;
     let original = manifest(stores, &root.join("original").unwrap()).await;
     let source = snapshot.to_string();
     let whole = root.join("whole").unwrap();
-    let started = Instant::now();
     let (code, report) = run_json(&["fork", &source, &whole.to_string(), "--concurrency", "4"]);
-    let took = started.elapsed();
     assert_eq!((code, report["copied"].as_u64()), (0, Some(objects as u64)));
     let expected = contents(stores, &whole).await;
 
@@ -40,7 +38,18 @@ async fn kill_and_resume(stores: &Stores, root: &Location, objects: usize, size:
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(took * moment / (MOMENTS + 1));
+        // Killed when so much is there, or soon after the beginning for the first one.
+        let wanted = objects * (moment as usize - 1) / MOMENTS as usize;
+        while child.try_wait().unwrap().is_none() {
+            let there = stores
+                .list(&target.join("shared").unwrap())
+                .await
+                .map_or(0, |l| l.len());
+            if there >= wanted.max(1) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let running = child.try_wait().unwrap().is_none();
         child.kill().unwrap();
         child.wait().unwrap();

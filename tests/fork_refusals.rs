@@ -418,3 +418,63 @@ async fn files_of_another_service_are_read_only_when_asked_for() {
             .is_ok()
     );
 }
+
+/// What lies in the journal's folder and is not ours stays; and the folder must not be a link.
+#[cfg(unix)]
+#[tokio::test]
+async fn cleaning_up_touches_nothing_that_is_not_ours() {
+    let (dir, root) = temp();
+    let stores = local_stores();
+    let snapshot = laid(&stores, &root).await;
+    let target = root.join("fork").unwrap();
+    let request = ForkRequest::new(snapshot.clone(), target.clone());
+    let id = plan(&stores, &request, &Silent).await.unwrap().plan.fork_id;
+    let journal = dir.path().join("fork/.forkpoint");
+    std::fs::create_dir_all(&journal).unwrap();
+    let job = snapshot.parent().unwrap().local_path().unwrap();
+    std::os::unix::fs::symlink(&job, journal.join(&id)).unwrap();
+    let before = manifest(&stores, &root.join("original").unwrap()).await;
+    let e = refused(&stores, &snapshot, &target).await;
+    assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+    assert_eq!(
+        manifest(&stores, &root.join("original").unwrap()).await,
+        before
+    );
+
+    std::fs::remove_dir_all(dir.path().join("fork")).unwrap();
+    std::fs::create_dir_all(journal.join(&id)).unwrap();
+    std::fs::write(journal.join(&id).join("mine.txt"), b"mine").unwrap();
+    fork(&stores, &request, &Silent, &Cancel::default())
+        .await
+        .unwrap();
+    assert_eq!(
+        std::fs::read(journal.join(&id).join("mine.txt")).unwrap(),
+        b"mine"
+    );
+}
+
+/// Without its note a fork is not begun.
+#[tokio::test]
+async fn a_note_that_cannot_be_written_stops_a_fork_before_the_first_object() {
+    let (dir, root) = temp();
+    let stores = local_stores();
+    let snapshot = laid(&stores, &root).await;
+    for in_the_way in ["file", "folder"] {
+        let target = root.join(in_the_way).unwrap();
+        let folder = dir.path().join(in_the_way);
+        std::fs::create_dir_all(&folder).unwrap();
+        match in_the_way {
+            "file" => std::fs::write(folder.join(".forkpoint"), b"x").unwrap(),
+            _ => {
+                std::fs::create_dir_all(folder.join(format!(".forkpoint/{}.json", snapshot.name())))
+                    .unwrap()
+            }
+        }
+        let e = refused(&stores, &snapshot, &target).await;
+        assert!(
+            matches!(e.kind(), ErrorKind::Refused | ErrorKind::AlreadyExists),
+            "{e}"
+        );
+        assert!(!folder.join("shared").exists() && !folder.join(snapshot.name()).exists());
+    }
+}

@@ -232,6 +232,8 @@ pub async fn run(
             if !under_way {
                 refuse_taken(stores, plan).await?;
                 attempt.begin(stores, &note_at).await?;
+                // Another fork may have ended between the look and the note.
+                is_committed(stores, &commit_at, &planned.metadata).await?;
             }
             let journal = Arc::new(Journal::open(stores, &plan.destination, &plan.fork_id).await?);
             let executed =
@@ -248,10 +250,10 @@ pub async fn run(
         // The note last: while it is there, a rerun takes up where this one stopped.
         journal.remove().await?;
         stores.delete(&note_at).await?;
-        stores
-            .remove_empty_folders(&note_at, &plan.destination)
-            .await;
     }
+    stores
+        .remove_empty_folders(&note_at, &plan.destination)
+        .await;
     let Executed {
         copied,
         reused,

@@ -54,6 +54,12 @@ impl Attempt {
             Err(e) if crate::store::is_missing_object(&e) => return Ok(false),
             other => other?,
         };
+        let version = serde_json::from_slice::<serde_json::Value>(&bytes)
+            .ok()
+            .and_then(|note| note.get("version")?.as_u64());
+        if version.is_some_and(|v| v > u64::from(VERSION)) {
+            return Err(Error::refused("a newer version of forkpoint is at work here").at(at));
+        }
         let other: Attempt = serde_json::from_slice(&bytes).map_err(|e| {
             Error::new(
                 ErrorKind::Refused,
@@ -61,16 +67,6 @@ impl Attempt {
             )
             .at(at)
         })?;
-        if other.version > VERSION {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "a newer version of forkpoint is at work here (note version {})",
-                    other.version
-                ),
-            )
-            .at(at));
-        }
         if other.fork_id == self.fork_id {
             return Ok(true);
         }
@@ -93,12 +89,24 @@ impl Attempt {
     pub async fn begin(&self, stores: &Stores, at: &Location) -> Result<()> {
         let text =
             serde_json::to_vec(self).map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?;
-        match stores.put(at, Bytes::from(text), true).await {
-            Ok(_) => Ok(()),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                self.is_under_way(stores, at).await.map(|_| ())
+        let mut in_the_way = None;
+        for _ in 0..2 {
+            match stores.put(at, Bytes::from(text.clone()), true).await {
+                Ok(_) => return Ok(()),
+                // Another run of this fork, or another fork; or one that has just ended.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                    if self.is_under_way(stores, at).await? {
+                        return Ok(());
+                    }
+                    in_the_way = Some(e.message().to_string());
+                }
+                Err(e) => return Err(e),
             }
-            Err(e) => Err(e),
         }
+        Err(Error::refused(format!(
+            "the note of a fork under way cannot be written: {}",
+            in_the_way.unwrap_or_default()
+        ))
+        .at(at))
     }
 }

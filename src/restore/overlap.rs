@@ -51,6 +51,7 @@ impl Ground {
             root.clone(),
             root.join("shared")?,
             root.join("taskowned")?,
+            root.join(".forkpoint")?,
             layout.snapshot().clone(),
         ];
         Ok(Ground {

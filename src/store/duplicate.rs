@@ -297,7 +297,7 @@ impl Stores {
         destination: &Location,
         options: &DuplicateOptions,
     ) -> Result<Receipt> {
-        if self.canonical(source) == self.canonical(destination) {
+        if self.real(source).await? == self.real(destination).await? {
             return Err(Error::invalid("source and destination are the same object")
                 .during("duplicate")
                 .at(source));

@@ -70,6 +70,12 @@ impl Journal {
     /// If there is a journal that cannot be read.
     pub async fn open(stores: &Stores, root: &Location, id: &str) -> Result<Journal> {
         let folder = root.join(&format!(".forkpoint/{id}"))?;
+        // A link would lead the journal, and its removal, to somebody else's files.
+        if stores.real(&folder).await?
+            != stores.real(root).await?.join(&format!(".forkpoint/{id}"))?
+        {
+            return Err(Error::refused("the folder of the journal is a link").at(&folder));
+        }
         let mut journal = Journal {
             stores: stores.clone(),
             root: root.clone(),
@@ -88,7 +94,7 @@ impl Journal {
         objects.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (at, stat) in objects {
             // What nobody of us wrote proves nothing.
-            if !at.name().ends_with(".jsonl") || stat.size > LIMIT_BYTES {
+            if !journal.is_ours(&at) || stat.size > LIMIT_BYTES {
                 tracing::warn!(%at, "a stranger in the journal is passed over");
                 continue;
             }
@@ -135,6 +141,20 @@ impl Journal {
             Err(e) if errors::is_missing_object(&e) => Ok(Vec::new()),
             other => other,
         }
+    }
+
+    /// True for the name of a journal object, directly in the journal's folder.
+    fn is_ours(&self, at: &Location) -> bool {
+        let Some(name) = self
+            .folder
+            .strip(at)
+            .and_then(|name| name.strip_suffix(".jsonl"))
+        else {
+            return false;
+        };
+        let parts: Vec<&str> = name.split('-').collect();
+        let hex = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
+        parts.len() == 3 && parts.iter().all(hex)
     }
 
     /// The receipt that an earlier run wrote for a destination.
@@ -185,7 +205,9 @@ impl Journal {
             return Ok(());
         }
         for (at, _) in self.list().await? {
-            self.stores.delete(&at).await?;
+            if self.is_ours(&at) {
+                self.stores.delete(&at).await?;
+            }
         }
         self.stores
             .remove_empty_folders(&self.folder.join("x")?, &self.root)

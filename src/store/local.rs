@@ -136,11 +136,20 @@ pub(crate) fn list(folder: &Location) -> Result<Vec<(Location, Stat)>> {
                 pending.push(at);
                 continue;
             }
-            match stat(&at) {
-                Ok(stat) => found.push((at, stat)),
-                // Removed since the folder was read, or a dangling link: not there.
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
+            match fs::metadata(path_of(&at)) {
+                Ok(meta) if meta.is_file() => found.push((at.clone(), stat(&at)?)),
+                // A link to a folder, a pipe, a socket: a listing without it would be incomplete.
+                Ok(_) => {
+                    return Err(Error::new(
+                        ErrorKind::Unsupported,
+                        "neither a file nor a folder: it cannot be listed",
+                    )
+                    .during("list")
+                    .at(&at));
+                }
+                // Removed since the folder was read, or a link that leads nowhere: not there.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(from_io(e, "list", &at)),
             }
         }
     }
@@ -241,7 +250,11 @@ impl Staged {
                 // A name that a killed process left behind is free to take.
                 let _ = fs::remove_file(&temporary);
                 link_unnamed(&self.file, &temporary).map_err(fail)?;
-                fs::rename(&temporary, &self.destination).map_err(fail)?;
+                let renamed = fs::rename(&temporary, &self.destination);
+                if renamed.is_err() {
+                    let _ = fs::remove_file(&temporary);
+                }
+                renamed.map_err(fail)?;
             }
         }
         self.named = None;
@@ -409,15 +422,26 @@ pub(crate) fn link(from: &Location, to: &Location, create_only: bool) -> Result<
     if let Some(folder) = destination.parent() {
         fs::create_dir_all(folder).map_err(|e| from_io(e, "write", to))?;
     }
+    let fail = |e: io::Error| match e.kind() {
+        io::ErrorKind::CrossesDevices => Error::new(
+            ErrorKind::Unsupported,
+            "a hard link cannot lead to another file system",
+        )
+        .during("link")
+        .at(to),
+        _ => from_io(e, "link", to),
+    };
     if create_only {
-        fs::hard_link(path_of(from), &destination).map_err(|e| from_io(e, "link", to))?;
+        fs::hard_link(path_of(from), &destination).map_err(fail)?;
     } else {
-        // Linking onto an existing name fails, and renaming a second link of the same file does
-        // nothing: so the old name goes first.
-        match fs::remove_file(&destination) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(from_io(e, "replace", to)),
-            _ => fs::hard_link(path_of(from), &destination).map_err(|e| from_io(e, "link", to))?,
-        }
+        // What is there goes only once the new name is made.
+        let temporary = temporary_name(&destination);
+        let _ = fs::remove_file(&temporary);
+        fs::hard_link(path_of(from), &temporary).map_err(fail)?;
+        let renamed = fs::rename(&temporary, &destination);
+        // Still there if the rename failed, or did nothing because both are one file already.
+        let _ = fs::remove_file(&temporary);
+        renamed.map_err(fail)?;
     }
     Ok(Copied::new(Method::LocalHardLink, stat(to)?.tag))
 }

@@ -190,6 +190,14 @@ impl Location {
         })
     }
 
+    /// The object of the name `below` in this folder, taken as it is: as a listing gave it.
+    pub(crate) fn child(&self, below: &str) -> Location {
+        match self.key.is_empty() {
+            true => self.with_key(below),
+            false => self.with_key(&format!("{}/{below}", self.key)),
+        }
+    }
+
     /// True if `other` is this very location or lies below it, counted in whole path parts:
     /// `s3://b/a` contains `s3://b/a/x` but not `s3://b/ab`.
     pub fn contains(&self, other: &Location) -> bool {
