@@ -13,7 +13,7 @@ use super::location::{Location, Provider};
 use super::method::{self, Choice, Facts, Method};
 use super::open::{Backend, Store, Stores};
 use super::receipt::Receipt;
-use super::s3::PartOptions;
+use super::s3::{PartOptions, PartSource};
 use super::stat::Stat;
 use super::unfinished::{NoLog, UnfinishedLog};
 use super::{local, relay};
@@ -338,10 +338,10 @@ impl Stores {
             .carry_out(choice.method, &order, &from, &to, options)
             .await;
         if let Err(e) = &copied
-            && choice.method == Method::S3PartCopy
+            && matches!(choice.method, Method::S3PartCopy | Method::AzureBlockCopy)
             && e.kind() == ErrorKind::Unsupported
         {
-            tracing::info!(%destination, "the service does not copy in parts");
+            tracing::info!(%destination, error = %e, "the service does not copy in parts");
             to.learn_no_part_copy();
             choice = choose(&from, &to, stat.size, options);
             copied = self
@@ -381,14 +381,18 @@ impl Stores {
                     part_size: options.part_size,
                     keep_layout: options.keep_layout,
                 };
-                into.copy_in_parts(self.wire(to)?, from, order, parts, &*options.log)
+                let from = PartSource::Bucket(from, parts);
+                into.copy_in_parts(self.wire(to)?, &from, order, &*options.log)
                     .await
             }
             (Method::GcsRewrite, Backend::Gcs(from), Backend::Gcs(into)) => {
-                into.copy(self.wire(to)?, from, order).await
+                into.copy(self.wire(to)?, from, order, &*options.log).await
             }
             (Method::AzureCopy, Backend::Azure(from), Backend::Azure(into)) => {
                 into.copy(self.wire(to)?, from, order).await
+            }
+            (Method::AzureBlockCopy, Backend::Azure(from), Backend::Azure(into)) => {
+                into.copy_blocks(self.wire(to)?, from, order).await
             }
             (Method::LocalCopy | Method::LocalHardLink, Backend::Local, Backend::Local) => {
                 let (from, to) = (order.source.clone(), order.destination.clone());
@@ -403,7 +407,7 @@ impl Stores {
             (Method::MemoryCopy, Backend::Memory(store), Backend::Memory(_)) => {
                 copy_in_memory(store, order).await
             }
-            _ => relay::copy(self, order).await,
+            _ => relay::copy(self, order, &*options.log).await,
         }
     }
 }

@@ -149,6 +149,8 @@ pub(crate) fn worth_repeating(status: u16, body: &[u8]) -> bool {
                     | "ServerBusy"
                     | "OperationTimedOut"
                     | "ConditionalRequestConflict"
+                    | "BadDigest"
+                    | "Md5Mismatch"
             )
         )
 }

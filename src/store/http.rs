@@ -82,6 +82,11 @@ pub(crate) enum NoAnswer {
     Lost(String),
 }
 
+/// How long to wait for the answer to an upload of `size` bytes: at 100 kB/s it is still let through.
+pub(crate) fn upload_patience(size: u64) -> Duration {
+    Duration::from_secs(120 + size / 100_000)
+}
+
 /// How long to wait for the answer to a copy of `size` bytes.
 pub(crate) fn patience(size: u64) -> Duration {
     Duration::from_secs(60 + size / SLOWEST_COPY_BYTES_PER_SECOND)
@@ -150,30 +155,39 @@ pub(crate) struct Outcome<T> {
     pub(crate) attempts: u32,
 }
 
-/// Repeats `attempt` until it is done, fails for good, or was tried often enough. The argument
-/// tells whether an earlier attempt may have worked.
-pub(crate) async fn with_retries<T, F: Future<Output = Attempt<T>>>(
-    mut attempt: impl FnMut(bool) -> F,
-) -> Result<Outcome<T>> {
-    let mut uncertain_before = false;
-    let (mut failures, mut throttles) = (0, 0);
-    loop {
-        let again = match attempt(uncertain_before).await {
+/// What the attempts at one request came to so far.
+#[derive(Default)]
+struct Retries {
+    failures: u32,
+    throttles: u32,
+    /// One of them may have had its effect.
+    uncertain: bool,
+}
+
+impl Retries {
+    /// The outcome, if there is one; else waits until it is time for the next attempt.
+    async fn after<T>(&mut self, attempt: Attempt<T>) -> Result<Option<Outcome<T>>> {
+        let again = match attempt {
             Attempt::Done(value) => {
-                return Ok(Outcome {
+                return Ok(Some(Outcome {
                     value,
-                    attempts: failures + throttles + 1,
-                });
+                    attempts: self.failures + self.throttles + 1,
+                }));
             }
             Attempt::Failed(error) => return Err(error),
             Attempt::Again(again) => again,
         };
         let counter = if again.throttled {
-            &mut throttles
+            &mut self.throttles
         } else {
-            &mut failures
+            &mut self.failures
         };
         *counter += 1;
+        let Retries {
+            failures,
+            throttles,
+            ..
+        } = *self;
         if failures >= MAX_FAILURES || throttles >= MAX_THROTTLES {
             let attempts = failures + throttles;
             return Err(again
@@ -181,7 +195,7 @@ pub(crate) async fn with_retries<T, F: Future<Output = Attempt<T>>>(
                 .hint(format!("gave up after {attempts} attempts")));
         }
         tracing::debug!(failures, throttles, again.uncertain, error = %again.error, "repeating a request");
-        uncertain_before |= again.uncertain;
+        self.uncertain |= again.uncertain;
         // A throttled request waits for its turn anew anyway.
         let step = if again.throttled { 0 } else { failures - 1 };
         let wait = again
@@ -189,6 +203,7 @@ pub(crate) async fn with_retries<T, F: Future<Output = Attempt<T>>>(
             .unwrap_or_else(|| clock::backoff(step, BACKOFF_BASE, BACKOFF_CEILING))
             .min(Duration::from_secs(60));
         clock::sleep(wait).await;
+        Ok(None)
     }
 }
 
@@ -225,6 +240,51 @@ impl Wire<'_> {
                 judge(answer).await
             }
             Err(why) => unanswered(why, operation, at),
+        }
+    }
+}
+
+/// One kind of request of our own, in words and in time.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    /// What it does, for errors.
+    pub(crate) operation: &'static str,
+    /// To which object.
+    pub(crate) at: &'a Location,
+    /// How long to wait for the answer.
+    pub(crate) patience: Duration,
+}
+
+impl Wire<'_> {
+    /// A request repeated until it is done, fails for good, or was tried often enough: made anew (and
+    /// signed anew) by `request`, its answer judged by `judge`; both also learn whether an earlier
+    /// attempt may have had its effect.
+    pub(crate) async fn ask<T, R, J>(
+        self,
+        asking: Asking<'_>,
+        request: impl Fn(bool) -> R,
+        judge: impl Fn(Answer, bool) -> J,
+    ) -> Result<Outcome<T>>
+    where
+        R: Future<Output = Result<HttpRequest>>,
+        J: Future<Output = Attempt<T>>,
+    {
+        let Asking {
+            operation,
+            at,
+            patience,
+        } = asking;
+        let mut retries = Retries::default();
+        loop {
+            let uncertain = retries.uncertain;
+            let attempt = self
+                .attempt(request(uncertain), patience, operation, at, |answer| {
+                    judge(answer, uncertain)
+                })
+                .await;
+            if let Some(outcome) = retries.after(attempt).await? {
+                return Ok(outcome);
+            }
         }
     }
 }

@@ -17,6 +17,8 @@ pub enum Method {
     GcsRewrite,
     /// Copy Blob, waited for until the service says that it is done.
     AzureCopy,
+    /// Put Block From URL between accounts, and a block list; the service moves the bytes.
+    AzureBlockCopy,
     /// A clone that shares blocks until one side is written (FICLONE): constant time.
     LocalReflink,
     /// The kernel copies between two files (copy_file_range), or reads and writes where it cannot.
@@ -37,6 +39,7 @@ impl Method {
             Method::S3PartCopy => "s3-part-copy",
             Method::GcsRewrite => "gcs-rewrite",
             Method::AzureCopy => "azure-copy",
+            Method::AzureBlockCopy => "azure-block-copy",
             Method::LocalReflink => "local-reflink",
             Method::LocalCopy => "local-copy",
             Method::LocalHardLink => "local-hard-link",
@@ -108,6 +111,12 @@ pub fn choose(source: &Bucket, destination: &Bucket, facts: Facts) -> Choice {
             pick(Method::MemoryCopy, "both are in this process's memory")
         }
         (a, b) if a != b => pick(Method::Relay, "different services cannot copy between them"),
+        (Provider::Azure, _) if !facts.one_service && facts.part_copy && !facts.customer_keys => {
+            pick(
+                Method::AzureBlockCopy,
+                "two accounts: the service reads blocks from a signed URL",
+            )
+        }
         _ if !facts.one_service => pick(
             Method::Relay,
             "the two buckets have different endpoints or accounts",
@@ -256,6 +265,24 @@ mod tests {
             ),
             (Gcs, Gcs, SMALL, Method::GcsRewrite),
             (Azure, Azure, SMALL, Method::AzureCopy),
+            (
+                Azure,
+                Azure,
+                Facts {
+                    one_service: false,
+                    ..SMALL
+                },
+                Method::AzureBlockCopy,
+            ),
+            (
+                Azure,
+                Azure,
+                Facts {
+                    one_service: false,
+                    ..no_parts
+                },
+                Method::Relay,
+            ),
             (S3, Gcs, SMALL, Method::Relay),
             (Local, S3, SMALL, Method::Relay),
             (Local, Local, SMALL, Method::LocalCopy),

@@ -10,12 +10,13 @@
 //! # Ok(()) }
 //! ```
 
-mod azure_copy;
+mod azure;
 mod batch;
+mod checksum;
 mod compare;
 mod duplicate;
 mod errors;
-mod gcs_rewrite;
+mod gcs;
 mod http;
 mod journal;
 mod ladder;

@@ -14,15 +14,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::azure_copy::AzureContainer;
-use super::gcs_rewrite::GcsBucket;
+use super::azure::AzureContainer;
+use super::gcs::GcsBucket;
 use super::http::Wire;
 use super::location::{Bucket, Location, Provider};
 use super::options::Options;
 use super::pacing::{self, Pacer};
 use super::s3::S3Bucket;
 use super::stat::Stat;
-use super::{errors, http, local, relay};
+use super::{errors, http, local};
 
 /// Bytes that pass through this process at once when different stores are bridged.
 pub const RELAY_BUDGET_BYTES: u64 = 256 * 1024 * 1024;
@@ -53,6 +53,8 @@ pub struct Store {
     pub(crate) pacer: Pacer,
     /// The service was seen to refuse copies of parts.
     no_part_copy: AtomicBool,
+    /// ETags that look like checksums of the content were seen not to be.
+    tags_no_checksums: AtomicBool,
     /// Whether the service keeps an existing object when a copy asks for it; probed once.
     conditions: tokio::sync::OnceCell<bool>,
 }
@@ -77,6 +79,14 @@ impl Store {
 
     pub(crate) fn learn_no_part_copy(&self) {
         self.no_part_copy.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tags_are_checksums(&self) -> bool {
+        !self.tags_no_checksums.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn learn_tags_are_no_checksums(&self) {
+        self.tags_no_checksums.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn conditions(&self) -> &tokio::sync::OnceCell<bool> {
@@ -198,6 +208,7 @@ impl Stores {
             objects,
             pacer: Pacer::new(self.0.ceiling),
             no_part_copy: AtomicBool::new(false),
+            tags_no_checksums: AtomicBool::new(false),
             conditions: tokio::sync::OnceCell::new(),
         })
     }
@@ -340,23 +351,6 @@ impl Stores {
             .at(at));
         }
         Ok(bytes)
-    }
-
-    /// Writes a small object whole, visible at once or not at all. One request. With
-    /// `create_only` an existing object is left and reported.
-    ///
-    /// # Errors
-    ///
-    /// `AlreadyExists` if `create_only` and something else is there.
-    pub async fn put(&self, at: &Location, bytes: Bytes, create_only: bool) -> Result<Stat> {
-        let store = self.open(at)?;
-        match store.objects() {
-            None => {
-                let at = at.clone();
-                super::blocking(move || local::put(&at, &bytes, create_only)).await
-            }
-            Some(store) => relay::put_object(store, at, bytes, create_only).await,
-        }
     }
 
     /// Where a place really is: for local disk with symbolic links followed as far as the path exists,

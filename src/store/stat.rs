@@ -26,6 +26,15 @@ impl Stat {
     }
 }
 
+/// What came of a write that may be under the condition that nothing is there.
+#[derive(Debug)]
+pub(crate) enum Put {
+    /// It was written.
+    Written(Stat),
+    /// Something is there already: somebody else's, or our own of an attempt whose reply was lost.
+    Taken,
+}
+
 impl From<object_store::ObjectMeta> for Stat {
     fn from(meta: object_store::ObjectMeta) -> Stat {
         Stat {

@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use forkpoint::ErrorKind;
+use forkpoint::store::{
+    DuplicateOptions, Location, Method as StoreMethod, Options, Receipt, Stores,
+};
+use forkpoint::{Error, ErrorKind};
 
-use crate::fault::{Action, Kind, Pending, PendingEnd, Rule, Service};
-use crate::{Bench, assert_kind};
+use crate::fault::{
+    ACCOUNTS, Action, Content, FaultServer, Kind, Meta, Object, Pending, PendingEnd, Rule, Service,
+};
+use crate::{Bench, MIB, assert_kind};
 
 async fn bench(end: PendingEnd) -> Bench {
     let bench = Bench::new(Service::Azure).await;
@@ -28,7 +33,8 @@ async fn a_pending_copy_that_fails_or_is_aborted_is_an_error() {
     for end in [PendingEnd::Failed, PendingEnd::Aborted] {
         let bench = bench(end).await;
         assert_kind(bench.duplicate().await, ErrorKind::Unavailable);
-        assert_ne!(bench.holds(1), Some(true));
+        // Not even the empty blob that the service leaves.
+        assert_eq!(bench.holds(1), None);
     }
 }
 
@@ -75,4 +81,143 @@ async fn another_writer_during_a_pending_copy_is_a_conflict() {
     let (result, ()) = tokio::join!(bench.duplicate(), other);
     assert_kind(result, ErrorKind::Conflict);
     assert_eq!(bench.holds(2), Some(true));
+}
+
+/// From the first account to the second.
+struct Accounts {
+    server: FaultServer,
+    stores: Stores,
+    from: Location,
+    to: Location,
+}
+
+impl Accounts {
+    async fn new(size: u64) -> Accounts {
+        let server = FaultServer::start().await;
+        let meta = Meta {
+            headers: [("content-type", "text/x"), ("meta-who", "us")]
+                .map(|(n, v)| (n.to_string(), v.to_string()))
+                .into(),
+            ..Meta::default()
+        };
+        let content = Content::of_seed(1, size);
+        server.put(Service::Azure, "faultone/one", "a", content, meta);
+        let mut settings = server.settings();
+        // Each account has an endpoint and a key of its own.
+        let second = format!("{}/{}", server.url(Service::Azure), ACCOUNTS[1]);
+        settings.push(("AZURE_STORAGE_ENDPOINT_FAULTTWO", second));
+        Accounts {
+            stores: Stores::new(
+                settings
+                    .into_iter()
+                    .fold(Options::default(), |all, (name, value)| {
+                        all.with(name, value)
+                    }),
+            ),
+            server,
+            from: Location::parse("abfss://one@faultone.dfs.core.windows.net/a").unwrap(),
+            to: Location::parse("abfss://two@faulttwo.dfs.core.windows.net/b").unwrap(),
+        }
+    }
+
+    async fn duplicate(&self) -> Result<Receipt, Error> {
+        let options = DuplicateOptions::default();
+        self.stores.duplicate(&self.from, &self.to, &options).await
+    }
+
+    fn there(&self) -> Option<std::sync::Arc<Object>> {
+        self.server.get(Service::Azure, "faulttwo/two", "b")
+    }
+
+    fn block_copies(&self) -> usize {
+        let records = self.server.log().records_of("b");
+        records.iter().filter(|r| r.kind == Kind::CopyPart).count()
+    }
+}
+
+#[tokio::test]
+async fn between_accounts_the_service_copies_blocks_from_a_signed_url() {
+    for (size, blocks) in [
+        (0, 0),
+        (1, 1),
+        (64 * MIB, 1),
+        (64 * MIB + 1, 2),
+        (1 << 40, 16_384),
+    ] {
+        let accounts = Accounts::new(size).await;
+        let receipt = accounts.duplicate().await.unwrap();
+        assert_eq!(receipt.method, StoreMethod::AzureBlockCopy);
+        assert_eq!(accounts.block_copies(), blocks);
+        let there = accounts.there().unwrap();
+        assert!(*there.content == Content::of_seed(1, size));
+        assert_eq!(there.meta.headers["content-type"], "text/x");
+        assert_eq!(there.meta.headers["meta-who"], "us");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_block_copy_goes_on_with_the_missing_blocks() {
+    let accounts = Accounts::new(640 * MIB).await;
+    let hang = Action::Delay(Duration::from_secs(60));
+    accounts.server.add(Rule::on(Kind::CopyPart, hang).after(7));
+    let killed = tokio::time::timeout(Duration::from_millis(1500), accounts.duplicate());
+    assert!(killed.await.is_err());
+    assert!(accounts.there().is_none());
+    accounts.server.faults().clear_rules();
+    accounts.server.log().reset();
+    accounts.duplicate().await.unwrap();
+    assert_eq!(accounts.block_copies(), 3);
+    assert!(*accounts.there().unwrap().content == Content::of_seed(1, 640 * MIB));
+}
+
+#[tokio::test]
+async fn a_service_that_cannot_read_the_other_account_has_us_relay() {
+    for (status, code) in [(403, "CannotVerifyCopySource"), (501, "NotImplemented")] {
+        let accounts = Accounts::new(3 * MIB).await;
+        accounts
+            .server
+            .add(Rule::on(Kind::CopyPart, Action::Fail { status, code }));
+        let receipt = accounts.duplicate().await.unwrap();
+        assert_eq!(receipt.method, StoreMethod::Relay);
+        assert!(*accounts.there().unwrap().content == Content::of_seed(1, 3 * MIB));
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_changes_between_two_blocks_is_a_conflict() {
+    let accounts = Accounts::new(640 * MIB).await;
+    let slowly = Action::Delay(Duration::from_millis(400));
+    accounts
+        .server
+        .add(Rule::on(Kind::CopyPart, slowly).after(3));
+    let other = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let size = 640 * MIB;
+        accounts
+            .server
+            .put_seed(Service::Azure, "faultone/one", "a", 2, size);
+        // What is asked for from now on is refused.
+        accounts.server.faults().clear_rules();
+    };
+    let refused = Action::Fail {
+        status: 503,
+        code: "ServerBusy",
+    };
+    accounts
+        .server
+        .add(Rule::on(Kind::CopyPart, refused).times(20));
+    let (result, ()) = tokio::join!(accounts.duplicate(), other);
+    assert_kind(result, ErrorKind::Conflict);
+    assert!(accounts.there().is_none());
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_a_block_list_is_a_success_and_a_foreign_blob_is_kept() {
+    let accounts = Accounts::new(65 * MIB).await;
+    let lost = Action::LoseReply { after: None };
+    let rule = Rule::on(Kind::CompleteUpload, lost).times(1);
+    accounts.server.add(rule);
+    accounts.duplicate().await.unwrap();
+    let again = accounts.duplicate().await;
+    assert_kind(again, ErrorKind::AlreadyExists);
 }

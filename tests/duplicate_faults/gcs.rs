@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forkpoint::ErrorKind;
+use forkpoint::store::{DuplicateOptions, Journal, Location, Unfinished};
 
 use crate::fault::{Action, Kind, Rule, Service};
 use crate::{Bench, MIB, assert_kind};
@@ -84,9 +85,64 @@ fn slow_calls(bench: &Bench) {
 }
 
 #[tokio::test]
-async fn a_token_that_is_no_longer_good_is_an_error() {
+async fn a_service_that_forgets_every_token_is_an_error() {
     let bench = bench().await;
     bench.server.faults().rewrite_token_lasts = Duration::ZERO;
     assert_kind(bench.duplicate().await, ErrorKind::Unavailable);
     assert_eq!(bench.holds(1), None);
+}
+
+/// The token outlives the process: the next run goes on where this one was.
+#[tokio::test]
+async fn a_killed_rewrite_goes_on_with_its_token() {
+    let bench = bench().await;
+    let root = bench.at(1, "root");
+    let hang = Action::Delay(Duration::from_secs(60));
+    bench.server.add(Rule::on(Kind::Rewrite, hang).after(2));
+    let first = with_journal(&bench, &root).await;
+    let (from, to) = (bench.at(0, "a"), bench.at(1, "b"));
+    let killed = tokio::time::timeout(
+        Duration::from_millis(1500),
+        bench.stores.duplicate(&from, &to, &first),
+    );
+    assert!(killed.await.is_err());
+    bench.server.faults().clear_rules();
+    bench.server.log().reset();
+    let second = with_journal(&bench, &root).await;
+    bench
+        .stores
+        .duplicate(&bench.at(0, "a"), &bench.at(1, "b"), &second)
+        .await
+        .unwrap();
+    assert_eq!(bench.copies(), 1);
+    assert_eq!(bench.holds(1), Some(true));
+}
+
+#[tokio::test]
+async fn a_token_that_has_expired_since_begins_the_rewrite_again() {
+    let bench = bench().await;
+    let root = bench.at(1, "root");
+    let log = with_journal(&bench, &root).await;
+    let note = Unfinished {
+        destination: bench.at(1, "b"),
+        source_tag: bench.stores.stat(&bench.at(0, "a")).await.unwrap().version,
+        token: Some("long gone".into()),
+        part_size: 0,
+    };
+    log.log.opened(&note).await.unwrap();
+    bench
+        .stores
+        .duplicate(&bench.at(0, "a"), &bench.at(1, "b"), &log)
+        .await
+        .unwrap();
+    assert_eq!(bench.copies(), 4);
+    assert_eq!(bench.holds(1), Some(true));
+}
+
+async fn with_journal(bench: &Bench, root: &Location) -> DuplicateOptions {
+    let journal = Journal::open(&bench.stores, root, "run").await.unwrap();
+    DuplicateOptions {
+        log: std::sync::Arc::new(journal),
+        ..DuplicateOptions::default()
+    }
 }

@@ -51,6 +51,7 @@ lose=KIND[:CHANCE]        executed, then the connection is cut
 cut=KIND:BYTES[:CHANCE]   executed, then the connection is cut after so many bytes of the body
 reset=KIND[:CHANCE]       the connection is cut at once
 flip=BYTE[:CHANCE]        reads show this byte of the object wrong
+damage=KIND[:CHANCE]      what is sent arrives with a wrong byte
 delay=KIND:MS[:CHANCE]    requests take this much longer
 trickle=EVERY:TOTAL       S3's copies take TOTAL ms longer and send a space every EVERY ms
 deny=PREFIX               requests for keys that begin so are answered with 403
@@ -124,6 +125,9 @@ pub fn set(faults: &mut Faults, name: &str, value: &str) -> Result<(), String> {
         "flip" => {
             let action = Action::Flip { at: at(0)? };
             faults.add(Rule::on(Kind::Get, action).with_chance(chance(1)?));
+        }
+        "damage" => {
+            faults.add(Rule::on(kind()?, Action::Damage).with_chance(chance(1)?));
         }
         "delay" => {
             let action = Action::Delay(Duration::from_millis(at(1)?));

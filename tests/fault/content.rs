@@ -14,7 +14,7 @@ const BLOCK: u64 = 16;
 /// Shorter bodies are kept as they are: too little to recognise a seed by.
 const RECOGNISED_FROM_BYTES: usize = 64;
 /// Up to this size the digest is the true MD5 of the bytes, above it one of their description.
-const TRUE_MD5_UP_TO_BYTES: u64 = 64 * 1024;
+pub const TRUE_MD5_UP_TO_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A run of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -24,6 +24,8 @@ pub enum Action {
     DoneButFail { status: u16, code: &'static str },
     /// The byte of the object at this position is served wrong.
     Flip { at: u64 },
+    /// A byte of what is sent changes on its way to the server.
+    Damage,
     /// It takes this much longer.
     Delay(Duration),
     /// A copy takes this much longer; meanwhile a space comes every `every`, after `200 OK`.

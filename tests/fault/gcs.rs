@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::call::Call;
+use super::gcs_upload;
 use super::log::Kind;
 use super::reply::{Reply, Text, iso_date};
 use super::server::{Context, Pace, not_known};
@@ -19,7 +20,8 @@ const STEP_BYTES: u64 = 1024 * 1024;
 
 /// The decoded segments after `/storage/v1/b`.
 fn segments(call: &Call) -> Option<Vec<String>> {
-    let rest = call.path.strip_prefix("/storage/v1/b")?;
+    let path = call.path.strip_prefix("/upload").unwrap_or(&call.path);
+    let rest = path.strip_prefix("/storage/v1/b")?;
     let decoded = rest
         .split('/')
         .skip(1)
@@ -33,6 +35,11 @@ pub fn classify(call: &Call) -> Option<(Kind, String, String)> {
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let media = call.param("alt") == Some("media");
     let (kind, bucket, key) = match (call.method.as_str(), &segments[..]) {
+        (_, [bucket, "o"]) if call.path.starts_with("/upload/") => (
+            gcs_upload::classify(call),
+            *bucket,
+            call.param("name").unwrap_or(""),
+        ),
         ("POST", [_, "o", _, "rewriteTo", "b", bucket, "o", key]) => (Kind::Rewrite, *bucket, *key),
         ("GET", [bucket, "o", key]) if media => (Kind::Get, *bucket, *key),
         ("GET", [bucket, "o", key]) => (Kind::Head, *bucket, *key),
@@ -84,6 +91,9 @@ pub async fn execute(context: &Context, kind: Kind) -> Reply {
                 "errors": [{"domain": "global", "reason": "notFound"}]}}),
         );
     };
+    if call.path.starts_with("/upload/") {
+        return gcs_upload::execute(context, kind, &name, &bucket);
+    }
     let there = bucket.get(&key);
     match (kind, there) {
         (Kind::Bucket, _) => Reply::json(200, &json!({"kind": "storage#bucket", "name": name})),
@@ -117,7 +127,7 @@ fn generation_matches(call: &Call, name: &str, there: Option<&Object>) -> Result
     demand(wanted.as_deref(), there)
 }
 
-fn demand(wanted: Option<&str>, there: Option<&Object>) -> Result<(), Reply> {
+pub fn demand(wanted: Option<&str>, there: Option<&Object>) -> Result<(), Reply> {
     let Some(wanted) = wanted else { return Ok(()) };
     match wanted.parse::<u64>() {
         Err(_) => Err(error(400, "invalidParameter")),
@@ -126,7 +136,7 @@ fn demand(wanted: Option<&str>, there: Option<&Object>) -> Result<(), Reply> {
     }
 }
 
-fn resource(bucket: &str, key: &str, object: &Object) -> Value {
+pub fn resource(bucket: &str, key: &str, object: &Object) -> Value {
     let user: serde_json::Map<String, Value> = object
         .meta
         .headers
@@ -140,6 +150,7 @@ fn resource(bucket: &str, key: &str, object: &Object) -> Value {
         "generation": object.generation.to_string(),
         "metageneration": "1",
         "size": object.content.len().to_string(),
+        "md5Hash": gcs_upload::md5_hash(&object.content),
         "etag": object.tag.to_string().trim_matches('"'),
         "contentType": object.meta.headers.get("content-type"),
         "storageClass": object.meta.class.as_deref().unwrap_or("STANDARD"),

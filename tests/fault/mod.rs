@@ -29,6 +29,7 @@ mod client;
 pub mod content;
 pub mod faults;
 mod gcs;
+mod gcs_upload;
 pub mod log;
 mod reply;
 mod server;

@@ -237,6 +237,14 @@ async fn answer(
         }
         _ => {}
     }
+    if let Err(code) = arrives_whole(&call, matches!(plan.action, Some(Action::Damage))) {
+        note(400);
+        return Ok(fail(400, code).into_response(None, is_head));
+    }
+    let call = match plan.action {
+        Some(Action::Damage) => damaged(call),
+        _ => call,
+    };
     let context = Context {
         shared: Arc::clone(&shared),
         call,
@@ -265,6 +273,33 @@ async fn answer(
     }
     note(reply.status);
     Ok(reply.into_response(None, is_head))
+}
+
+/// The body with its last byte changed.
+fn damaged(call: Call) -> Call {
+    let mut body = call.body.to_vec();
+    if let Some(last) = body.last_mut() {
+        *last ^= 0x01;
+    }
+    Call {
+        body: body.into(),
+        ..call
+    }
+}
+
+/// Is the body what its checksum says? What was damaged on the way is not, if there is one.
+fn arrives_whole(call: &Call, damage: bool) -> Result<(), &'static str> {
+    use base64::Engine as _;
+    use md5::Digest as _;
+    let Some(said) = call.header("content-md5") else {
+        return Ok(());
+    };
+    let sum = base64::engine::general_purpose::STANDARD.encode(md5::Md5::digest(&call.body));
+    match said == sum && !(damage && !call.body.is_empty()) {
+        true => Ok(()),
+        false if call.service == Service::Azure => Err("Md5Mismatch"),
+        false => Err("BadDigest"),
+    }
 }
 
 fn is_copy(kind: Kind) -> bool {

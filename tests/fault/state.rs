@@ -1,6 +1,6 @@
 //! What the server holds: buckets of objects and unfinished uploads.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -11,6 +11,7 @@ use md5::{Digest, Md5};
 use super::azure_copy::Target;
 use super::content::Content;
 use super::faults::{Pending, PendingEnd};
+use super::gcs_upload::Session;
 use super::log::Service;
 
 /// An ETag by the rules of AWS: a digest, with the number of parts if it was made of parts.
@@ -160,6 +161,9 @@ pub struct Bucket {
     pub completed: Mutex<HashMap<String, Tag>>,
     /// Azure: blocks that no list names yet, and those of the present list, by blob.
     blocks: Mutex<HashMap<String, Blocks>>,
+    /// Google: resumable uploads, and those that have made their object.
+    sessions: Mutex<HashMap<String, Session>>,
+    pub made: Mutex<HashSet<String>>,
 }
 
 /// The blocks of one Azure blob.
@@ -184,6 +188,10 @@ impl Bucket {
 
     pub fn blocks(&self) -> MutexGuard<'_, HashMap<String, Blocks>> {
         lock(&self.blocks)
+    }
+
+    pub fn sessions(&self) -> MutexGuard<'_, HashMap<String, Session>> {
+        lock(&self.sessions)
     }
 
     pub fn get(&self, key: &str) -> Option<Arc<Object>> {

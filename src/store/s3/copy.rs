@@ -8,9 +8,7 @@ use crate::error::{Error, Result};
 
 use super::super::duplicate::{Copied, CopyOrder};
 use super::super::errors;
-use super::super::http::{
-    Answer, Attempt, Wire, answered_badly, encode_key, patience, with_retries,
-};
+use super::super::http::{Answer, Asking, Attempt, Wire, answered_badly, encode_key, patience};
 use super::super::method::Method;
 use super::bucket::S3Bucket;
 use super::xml::{self, CopyResult};
@@ -65,17 +63,19 @@ impl S3Bucket {
         from: &S3Bucket,
         order: &CopyOrder<'_>,
     ) -> Result<Copied> {
-        let outcome = with_retries(|uncertain_before| async move {
-            wire.attempt(
-                self.copy_request(from, order),
-                patience(order.size),
-                "copy to",
-                order.destination,
-                |answer| async move { self.judge(&answer, order, uncertain_before).await },
+        let outcome = wire
+            .ask(
+                Asking {
+                    operation: "copy to",
+                    at: order.destination,
+                    patience: patience(order.size),
+                },
+                |_| self.copy_request(from, order),
+                move |answer, uncertain_before| async move {
+                    self.judge(&answer, order, uncertain_before).await
+                },
             )
-            .await
-        })
-        .await?;
+            .await?;
         Ok(Copied {
             attempts: outcome.attempts,
             ..outcome.value

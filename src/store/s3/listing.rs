@@ -5,7 +5,7 @@ use http::Method as HttpMethod;
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::super::http::{Attempt, Wire, answered_badly, encode_part, patience, with_retries};
+use super::super::http::{Asking, Attempt, Wire, answered_badly, encode_part, patience};
 use super::super::location::Location;
 use super::super::stat::Stat;
 use super::bucket::S3Bucket;
@@ -34,16 +34,20 @@ impl S3Bucket {
             query = format!("continuation-token={}&{query}", encode_part(token));
         }
         let query = &query;
-        let outcome = with_retries(|_| async move {
-            let request = async { self.signed(self.request(HttpMethod::GET, "", query)?).await };
-            wire.attempt(request, patience(0), "list", folder, |answer| async move {
+        let outcome = wire.ask(
+            Asking {
+                operation: "list",
+                at: folder,
+                patience: patience(0),
+            },
+            |_| async move { self.signed(self.request(HttpMethod::GET, "", query)?).await },
+            move |answer, _| async move {
                 match xml::parse::<ListBucketResult>(&answer.body, "ListBucketResult") {
                     Some(listed) if answer.status == 200 => Attempt::Done(listed),
                     _ => answered_badly(&answer, "list", folder),
                 }
-            })
-            .await
-        });
+            },
+        );
         let listed = outcome.await?.value;
         if listed.is_truncated && listed.next_continuation_token.is_none() {
             return Err(

@@ -12,7 +12,8 @@ mod listing;
 mod parts;
 mod source;
 mod uploads;
+mod write;
 mod xml;
 
 pub(crate) use bucket::S3Bucket;
-pub(crate) use parts::PartOptions;
+pub(crate) use parts::{PartOptions, PartSource};

@@ -5,14 +5,16 @@ use std::collections::HashMap;
 
 use futures::{StreamExt, TryStreamExt};
 use http::Method as HttpMethod;
-use http::header::HeaderValue;
+use http::header::{HeaderMap, HeaderValue};
 
 use crate::error::{Error, ErrorKind, Result};
 
 use super::super::duplicate::{Copied, CopyOrder};
 use super::super::errors;
-use super::super::http::{Attempt, Wire, answered_badly, encode_part, patience, with_retries};
+use super::super::http::{Asking, Attempt, Wire, answered_badly, encode_part, patience};
 use super::super::method::Method;
+use super::super::open::Stores;
+use super::super::relay;
 use super::super::unfinished::{Unfinished, UnfinishedLog};
 use super::bucket::S3Bucket;
 use super::xml::{self, CopyResult};
@@ -44,22 +46,38 @@ pub(crate) fn fit_part_size(size: u64, wanted: u64) -> u64 {
         .clamp(5 * MIB, LARGEST_PART)
 }
 
+/// Where the parts of an upload come from.
+pub(crate) enum PartSource<'a> {
+    /// Another bucket of the service, which copies them itself.
+    Bucket(&'a S3Bucket, PartOptions),
+    /// This process, which reads and sends them.
+    Relay(&'a Stores),
+}
+
+impl PartSource<'_> {
+    fn method(&self) -> Method {
+        match self {
+            PartSource::Bucket(..) => Method::S3PartCopy,
+            PartSource::Relay(_) => Method::Relay,
+        }
+    }
+}
+
 impl S3Bucket {
-    /// Copies one object of `from` into this bucket in parts.
+    /// Makes one object of this bucket in parts.
     ///
-    /// Costs one look at the source (one more for tags), one request to begin, one per part, one to
+    /// Costs, between buckets, one look at the source (one more for tags), one request to begin, one per part, one to
     /// complete; and where a log remembers an upload, one listing per 1,000 parts that are there.
     pub(crate) async fn copy_in_parts(
         &self,
         wire: Wire<'_>,
-        from: &S3Bucket,
+        from: &PartSource<'_>,
         order: &CopyOrder<'_>,
-        options: PartOptions,
         log: &dyn UnfinishedLog,
     ) -> Result<Copied> {
         let (id, part_size, done) = match self.resume(wire, order, log).await? {
             Some(open) => open,
-            None => self.begin(wire, from, order, options, log).await?,
+            None => self.begin(wire, from, order, log).await?,
         };
         match self
             .fill_and_complete(wire, from, order, &id, part_size, done)
@@ -124,15 +142,22 @@ impl S3Bucket {
     async fn begin(
         &self,
         wire: Wire<'_>,
-        from: &S3Bucket,
+        from: &PartSource<'_>,
         order: &CopyOrder<'_>,
-        options: PartOptions,
         log: &dyn UnfinishedLog,
     ) -> Result<(String, u64, HashMap<u32, String>)> {
-        let properties = from.properties(wire, order, options.keep_layout).await?;
-        let part_size = match properties.part_size {
-            Some(size) if size >= 5 * MIB && order.size.div_ceil(size) <= MOST_PARTS => size,
-            _ => fit_part_size(order.size, options.part_size),
+        let (headers, part_size) = match from {
+            PartSource::Bucket(from, options) => {
+                let properties = from.properties(wire, order, options.keep_layout).await?;
+                let part_size = match properties.part_size {
+                    Some(size) if size >= 5 * MIB && order.size.div_ceil(size) <= MOST_PARTS => {
+                        size
+                    }
+                    _ => fit_part_size(order.size, options.part_size),
+                };
+                (properties.headers, part_size)
+            }
+            PartSource::Relay(_) => (HeaderMap::new(), relay::part_size(order.size)),
         };
         let mut upload = Unfinished {
             destination: order.destination.clone(),
@@ -142,7 +167,7 @@ impl S3Bucket {
         };
         // Noted before it is begun: whatever happens, a later run knows to look for it.
         log.opened(&upload).await?;
-        let id = self.begin_upload(wire, order, &properties.headers).await?;
+        let id = self.begin_upload(wire, order, &headers).await?;
         upload.token = Some(id.clone());
         log.opened(&upload).await?;
         Ok((id, part_size, HashMap::new()))
@@ -151,15 +176,38 @@ impl S3Bucket {
     async fn fill_and_complete(
         &self,
         wire: Wire<'_>,
-        from: &S3Bucket,
+        from: &PartSource<'_>,
         order: &CopyOrder<'_>,
         id: &str,
         part_size: u64,
         done: HashMap<u32, String>,
     ) -> Result<Copied> {
+        let mut parts = match from {
+            PartSource::Bucket(from, _) => {
+                self.copy_parts(wire, from, order, id, part_size, done)
+                    .await?
+            }
+            PartSource::Relay(stores) => {
+                relay::fill_upload(stores, wire, self, order, id, part_size, &done).await?
+            }
+        };
+        parts.sort_unstable_by_key(|(number, _)| *number);
+        self.complete_upload(wire, order, id, &parts, from.method())
+            .await
+    }
+
+    async fn copy_parts(
+        &self,
+        wire: Wire<'_>,
+        from: &S3Bucket,
+        order: &CopyOrder<'_>,
+        id: &str,
+        part_size: u64,
+        done: HashMap<u32, String>,
+    ) -> Result<Vec<(u32, String)>> {
         let count = order.size.div_ceil(part_size).max(1);
         let numbers = 1..=u32::try_from(count).unwrap_or(u32::MAX);
-        let mut parts: Vec<(u32, String)> = futures::stream::iter(numbers)
+        futures::stream::iter(numbers)
             .map(|number| {
                 let known = done.get(&number).cloned();
                 async move {
@@ -176,9 +224,6 @@ impl S3Bucket {
             })
             .buffer_unordered(PARTS_IN_FLIGHT)
             .try_collect()
-            .await?;
-        parts.sort_unstable_by_key(|(number, _)| *number);
-        self.complete_upload(wire, order, id, &parts, Method::S3PartCopy)
             .await
     }
 
@@ -194,8 +239,13 @@ impl S3Bucket {
         let start = u64::from(number - 1) * part_size;
         let end = (start + part_size).min(order.size);
         let query = &format!("partNumber={number}&uploadId={}", encode_part(id));
-        let outcome = with_retries(|_| async move {
-            let request = async {
+        let outcome = wire.ask(
+            Asking {
+                operation: "copy a part to",
+                at: order.destination,
+                patience: patience(end - start),
+            },
+            |_| async move {
                 let mut request = self.request(HttpMethod::PUT, order.destination.key(), query)?;
                 self.add_source(&mut request, from, order)?;
                 // A range must not be empty, and one of the whole object is none.
@@ -207,33 +257,26 @@ impl S3Bucket {
                         .insert("x-amz-copy-source-range", range);
                 }
                 self.signed(request).await
-            };
-            wire.attempt(
-                request,
-                patience(end - start),
-                "copy a part to",
-                order.destination,
-                |answer| async move {
-                    match answer.status {
-                        200 => match xml::parse::<CopyResult>(&answer.body, "CopyPartResult") {
-                            Some(result) if !result.e_tag.is_empty() => Attempt::Done(result.e_tag),
-                            _ => answered_badly(&answer, "copy a part to", order.destination),
-                        },
-                        412 => Attempt::Failed(order.source_changed()),
-                        404 if !String::from_utf8_lossy(&answer.body).contains("NoSuchUpload") => {
-                            Attempt::Failed(errors::from_answer(
-                                404,
-                                &answer.body,
-                                "copy",
-                                order.source,
-                            ))
-                        }
+            },
+            move |answer, _| async move {
+                match answer.status {
+                    200 => match xml::parse::<CopyResult>(&answer.body, "CopyPartResult") {
+                        Some(result) if !result.e_tag.is_empty() => Attempt::Done(result.e_tag),
                         _ => answered_badly(&answer, "copy a part to", order.destination),
+                    },
+                    412 => Attempt::Failed(order.source_changed()),
+                    404 if !String::from_utf8_lossy(&answer.body).contains("NoSuchUpload") => {
+                        Attempt::Failed(errors::from_answer(
+                            404,
+                            &answer.body,
+                            "copy",
+                            order.source,
+                        ))
                     }
-                },
-            )
-            .await
-        });
+                    _ => answered_badly(&answer, "copy a part to", order.destination),
+                }
+            },
+        );
         outcome.await.map(|o| o.value)
     }
 }

@@ -7,7 +7,7 @@ use http::{Method as HttpMethod, header};
 use crate::error::Result;
 
 use super::super::duplicate::CopyOrder;
-use super::super::http::{Attempt, Wire, answered_badly, patience, with_retries};
+use super::super::http::{Asking, Attempt, Wire, answered_badly, patience};
 use super::bucket::S3Bucket;
 use super::copy::header as header_value;
 use super::xml::{self, Tagging};
@@ -93,8 +93,13 @@ impl S3Bucket {
     }
 
     async fn head(&self, wire: Wire<'_>, order: &CopyOrder<'_>, query: &str) -> Result<HeaderMap> {
-        let outcome = with_retries(|_| async move {
-            let request = async {
+        let outcome = wire.ask(
+            Asking {
+                operation: "look at",
+                at: order.source,
+                patience: patience(0),
+            },
+            |_| async move {
                 let mut request = self.request(HttpMethod::HEAD, order.source.key(), query)?;
                 if let Some(tag) = order.source_tag {
                     request
@@ -102,46 +107,37 @@ impl S3Bucket {
                         .insert(header::IF_MATCH, header_value(tag, order)?);
                 }
                 self.signed(request).await
-            };
-            wire.attempt(
-                request,
-                patience(0),
-                "look at",
-                order.source,
-                |answer| async move {
-                    match answer.status {
-                        200 | 206 => Attempt::Done(answer.headers),
-                        412 => Attempt::Failed(order.source_changed()),
-                        _ => answered_badly(&answer, "look at", order.source),
-                    }
-                },
-            )
-            .await
-        });
+            },
+            move |answer, _| async move {
+                match answer.status {
+                    200 | 206 => Attempt::Done(answer.headers),
+                    412 => Attempt::Failed(order.source_changed()),
+                    _ => answered_badly(&answer, "look at", order.source),
+                }
+            },
+        );
         outcome.await.map(|o| o.value)
     }
 
     /// The tags of the source as CreateMultipartUpload takes them.
     async fn tags(&self, wire: Wire<'_>, order: &CopyOrder<'_>) -> Result<HeaderValue> {
-        let outcome = with_retries(|_| async move {
-            let request = async {
+        let outcome = wire.ask(
+            Asking {
+                operation: "read the tags of",
+                at: order.source,
+                patience: patience(0),
+            },
+            |_| async move {
                 let request = self.request(HttpMethod::GET, order.source.key(), "tagging=")?;
                 self.signed(request).await
-            };
-            wire.attempt(
-                request,
-                patience(0),
-                "read the tags of",
-                order.source,
-                |answer| async move {
-                    match xml::parse::<Tagging>(&answer.body, "Tagging") {
-                        Some(tagging) if answer.status == 200 => Attempt::Done(tagging),
-                        _ => answered_badly(&answer, "read the tags of", order.source),
-                    }
-                },
-            )
-            .await
-        });
+            },
+            move |answer, _| async move {
+                match xml::parse::<Tagging>(&answer.body, "Tagging") {
+                    Some(tagging) if answer.status == 200 => Attempt::Done(tagging),
+                    _ => answered_badly(&answer, "read the tags of", order.source),
+                }
+            },
+        );
         let tagging: Tagging = outcome
             .await
             .map_err(|e| match e.kind() {

@@ -9,9 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::super::duplicate::{Copied, CopyOrder};
 use super::super::errors;
-use super::super::http::{
-    Answer, Attempt, Wire, answered_badly, encode_part, patience, with_retries,
-};
+use super::super::http::{Answer, Asking, Attempt, Wire, answered_badly, encode_part, patience};
 use super::super::location::Location;
 use super::super::method::Method;
 use super::bucket::S3Bucket;
@@ -33,8 +31,13 @@ impl S3Bucket {
         headers: &HeaderMap,
     ) -> Result<String> {
         let at = order.destination;
-        let outcome = with_retries(|_| async move {
-            let request = async {
+        let outcome = wire.ask(
+            Asking {
+                operation: "begin an upload to",
+                at: at,
+                patience: patience(0),
+            },
+            |_| async move {
                 let mut request = self.request(HttpMethod::POST, at.key(), "uploads=")?;
                 for (name, value) in headers {
                     request.headers_mut().append(name.clone(), value.clone());
@@ -44,24 +47,17 @@ impl S3Bucket {
                     request.headers_mut().insert(name, value.clone());
                 }
                 self.signed(request).await
-            };
-            wire.attempt(
-                request,
-                patience(0),
-                "begin an upload to",
-                at,
-                |answer| async move {
-                    match xml::parse::<InitiateMultipartUploadResult>(
-                        &answer.body,
-                        "InitiateMultipartUploadResult",
-                    ) {
-                        Some(result) if answer.status == 200 => Attempt::Done(result.upload_id),
-                        _ => answered_badly(&answer, "begin an upload to", at),
-                    }
-                },
-            )
-            .await
-        });
+            },
+            move |answer, _| async move {
+                match xml::parse::<InitiateMultipartUploadResult>(
+                    &answer.body,
+                    "InitiateMultipartUploadResult",
+                ) {
+                    Some(result) if answer.status == 200 => Attempt::Done(result.upload_id),
+                    _ => answered_badly(&answer, "begin an upload to", at),
+                }
+            },
+        );
         outcome.await.map(|o| o.value)
     }
 
@@ -76,26 +72,24 @@ impl S3Bucket {
         let mut marker = 0;
         loop {
             let query = &format!("part-number-marker={marker}&uploadId={}", encode_part(id));
-            let page = with_retries(|_| async move {
-                let request = async {
+            let page = wire.ask(
+                Asking {
+                    operation: "list the parts of",
+                    at: at,
+                    patience: patience(0),
+                },
+                |_| async move {
                     self.signed(self.request(HttpMethod::GET, at.key(), query)?)
                         .await
-                };
-                wire.attempt(
-                    request,
-                    patience(0),
-                    "list the parts of",
-                    at,
-                    |answer| async move {
-                        match xml::parse::<ListPartsResult>(&answer.body, "ListPartsResult") {
-                            Some(listed) if answer.status == 200 => Attempt::Done(Some(listed)),
-                            _ if answer.status == 404 => Attempt::Done(None),
-                            _ => answered_badly(&answer, "list the parts of", at),
-                        }
-                    },
-                )
-                .await
-            });
+                },
+                move |answer, _| async move {
+                    match xml::parse::<ListPartsResult>(&answer.body, "ListPartsResult") {
+                        Some(listed) if answer.status == 200 => Attempt::Done(Some(listed)),
+                        _ if answer.status == 404 => Attempt::Done(None),
+                        _ => answered_badly(&answer, "list the parts of", at),
+                    }
+                },
+            );
             let Some(page) = page.await?.value else {
                 return Ok(None);
             };
@@ -110,25 +104,23 @@ impl S3Bucket {
     /// The ids of the open uploads to exactly this key. One request.
     pub(crate) async fn open_uploads(&self, wire: Wire<'_>, at: &Location) -> Result<Vec<String>> {
         let query = &format!("prefix={}&uploads=", encode_part(at.key()));
-        let outcome = with_retries(|_| async move {
-            let request = async { self.signed(self.request(HttpMethod::GET, "", query)?).await };
-            wire.attempt(
-                request,
-                patience(0),
-                "list the uploads of",
-                at,
-                |answer| async move {
-                    match xml::parse::<ListMultipartUploadsResult>(
-                        &answer.body,
-                        "ListMultipartUploadsResult",
-                    ) {
-                        Some(listed) if answer.status == 200 => Attempt::Done(listed),
-                        _ => answered_badly(&answer, "list the uploads of", at),
-                    }
-                },
-            )
-            .await
-        });
+        let outcome = wire.ask(
+            Asking {
+                operation: "list the uploads of",
+                at: at,
+                patience: patience(0),
+            },
+            |_| async move { self.signed(self.request(HttpMethod::GET, "", query)?).await },
+            move |answer, _| async move {
+                match xml::parse::<ListMultipartUploadsResult>(
+                    &answer.body,
+                    "ListMultipartUploadsResult",
+                ) {
+                    Some(listed) if answer.status == 200 => Attempt::Done(listed),
+                    _ => answered_badly(&answer, "list the uploads of", at),
+                }
+            },
+        );
         let listed = outcome.await?.value;
         Ok(listed
             .uploads
@@ -143,25 +135,23 @@ impl S3Bucket {
     pub(crate) async fn abort_upload(&self, wire: Wire<'_>, at: &Location, id: &str) -> Result<()> {
         let query = &format!("uploadId={}", encode_part(id));
         for _ in 0..ABORT_ROUNDS {
-            let outcome = with_retries(|_| async move {
-                let request = async {
+            let outcome = wire.ask(
+                Asking {
+                    operation: "abort an upload to",
+                    at: at,
+                    patience: patience(0),
+                },
+                |_| async move {
                     self.signed(self.request(HttpMethod::DELETE, at.key(), query)?)
                         .await
-                };
-                wire.attempt(
-                    request,
-                    patience(0),
-                    "abort an upload to",
-                    at,
-                    |answer| async move {
-                        match answer.status {
-                            200 | 204 | 404 => Attempt::Done(()),
-                            _ => answered_badly(&answer, "abort an upload to", at),
-                        }
-                    },
-                )
-                .await
-            });
+                },
+                move |answer, _| async move {
+                    match answer.status {
+                        200 | 204 | 404 => Attempt::Done(()),
+                        _ => answered_badly(&answer, "abort an upload to", at),
+                    }
+                },
+            );
             outcome.await?;
             if self
                 .parts(wire, at, id)
@@ -221,19 +211,18 @@ impl S3Bucket {
         parts: &[(u32, String)],
         method: Method,
     ) -> Result<Copied> {
-        let outcome = with_retries(|uncertain_before| async move {
-            wire.attempt(
-                self.complete_request(order, id, parts),
-                patience(order.size),
-                "complete",
-                order.destination,
-                |answer| async move {
-                    self.judge_complete(&answer, order, method, uncertain_before)
-                        .await
-                },
-            )
-            .await
-        });
+        let outcome = wire.ask(
+            Asking {
+                operation: "complete",
+                at: order.destination,
+                patience: patience(order.size),
+            },
+            |_| self.complete_request(order, id, parts),
+            move |answer, uncertain_before| async move {
+                self.judge_complete(&answer, order, method, uncertain_before)
+                    .await
+            },
+        );
         outcome.await.map(|o| o.value)
     }
 

@@ -1,0 +1,95 @@
+//! Small objects, written whole in one request.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::{ObjectStore, PutMode, PutOptions, PutPayload};
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::super::location::Location;
+use super::super::open::{Backend, Stores};
+use super::super::stat::{Put, Stat};
+use super::super::{errors, local};
+
+impl Stores {
+    /// Writes a small object whole, visible at once or not at all, with a checksum that the service
+    /// checks. One request. With `create_only` an existing object is left and reported, unless it has
+    /// this very content: then it counts as written, for the reply to an earlier attempt may have been
+    /// lost.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if `create_only` and something else is there.
+    pub async fn put(&self, at: &Location, bytes: Bytes, create_only: bool) -> Result<Stat> {
+        let store = self.open(at)?;
+        let put = match (&store.backend, store.objects()) {
+            (Backend::S3(s3), _) if !s3.customer_keys => {
+                s3.put(self.wire(&store)?, at, &bytes, create_only).await?
+            }
+            (Backend::Gcs(gcs), _) => gcs.put(self.wire(&store)?, at, &bytes, create_only).await?,
+            (Backend::Azure(azure), _) => {
+                azure
+                    .put(self.wire(&store)?, at, &bytes, create_only)
+                    .await?
+            }
+            (_, Some(client)) => by_client(client, at, &bytes, create_only).await?,
+            (_, None) => {
+                let at = at.clone();
+                let put = move || local::put(&at, &bytes, create_only);
+                return super::super::blocking(put).await;
+            }
+        };
+        match put {
+            Put::Written(stat) => Ok(stat),
+            Put::Taken => match self.stat(at).await? {
+                there
+                    if there.size == bytes.len() as u64
+                        && self.read(at, there.size).await? == bytes =>
+                {
+                    Ok(there)
+                }
+                _ => Err(
+                    Error::new(ErrorKind::AlreadyExists, "an object is already there")
+                        .during("write")
+                        .at(at),
+                ),
+            },
+        }
+    }
+}
+
+/// By object_store's own client.
+async fn by_client(
+    store: &Arc<dyn ObjectStore>,
+    at: &Location,
+    bytes: &Bytes,
+    create_only: bool,
+) -> Result<Put> {
+    let size = bytes.len() as u64;
+    let options = PutOptions {
+        mode: if create_only {
+            PutMode::Create
+        } else {
+            PutMode::Overwrite
+        },
+        ..Default::default()
+    };
+    let result = store
+        .put_opts(
+            &at.object_path()?,
+            PutPayload::from_bytes(bytes.clone()),
+            options,
+        )
+        .await;
+    match result {
+        Ok(put) => Ok(Put::Written(Stat {
+            size,
+            tag: put.e_tag,
+            version: put.version,
+            storage_class: None,
+        })),
+        Err(object_store::Error::AlreadyExists { .. }) => Ok(Put::Taken),
+        Err(e) => Err(errors::from_client(e, "write", at)),
+    }
+}

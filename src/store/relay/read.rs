@@ -1,0 +1,188 @@
+//! Reading a source that is pinned, in ranges, and checking that all of it is what its tag says.
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use object_store::{GetOptions, GetRange, ObjectStore};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::super::checksum::{Md5Sum, Running};
+use super::super::duplicate::CopyOrder;
+use super::super::location::{Location, Provider};
+use super::super::open::Stores;
+use super::super::{errors, local};
+
+/// Ranges of one object on their way to us at once.
+const READ_AHEAD: usize = 4;
+
+/// One part of a source, and the permission to hold it in memory.
+pub(super) struct Part {
+    /// From 0 on.
+    pub(super) number: u64,
+    pub(super) start: u64,
+    pub(super) bytes: Bytes,
+    /// Held as long as the bytes are.
+    pub(super) memory: Option<OwnedSemaphorePermit>,
+}
+
+/// The parts of a source in their order, those left out for which `skip` says so.
+pub(super) fn parts<'a>(
+    stores: &'a Stores,
+    order: &'a CopyOrder<'a>,
+    part_size: u64,
+    skip: impl Fn(u64) -> bool + Send + 'a,
+) -> impl Stream<Item = Result<Part>> + Send + 'a {
+    let numbers = (0..order.size.div_ceil(part_size)).filter(move |n| !skip(*n));
+    futures::stream::iter(numbers)
+        .map(move |number| async move {
+            order.cancel.check()?;
+            let start = number * part_size;
+            let end = (start + part_size).min(order.size);
+            let memory = stores.relay_budget(end - start).await;
+            let bytes = read_range(stores, order, start, end).await?;
+            Ok(Part {
+                number,
+                start,
+                bytes,
+                memory,
+            })
+        })
+        .buffered(READ_AHEAD)
+}
+
+/// Is what was read what the source's tag says, where that is a checksum of its content?
+pub(super) struct Check {
+    /// `None` if there is nothing to compare with.
+    state: Option<(Running, Md5Sum)>,
+}
+
+impl Check {
+    /// Nothing read yet. `complete`: all of the source will be.
+    pub(super) fn begin(stores: &Stores, order: &CopyOrder<'_>, complete: bool) -> Result<Check> {
+        let trusted = stores.open(order.source)?.tags_are_checksums();
+        let said = Md5Sum::of_tag(order.source_etag).filter(|_| trusted && complete);
+        Ok(Check {
+            state: said.map(|said| (Running::default(), said)),
+        })
+    }
+
+    /// Takes the next bytes of the source.
+    pub(super) async fn feed(&mut self, bytes: &Bytes) -> Result<()> {
+        if let Some((running, said)) = self.state.take() {
+            self.state = Some((running.feed(bytes).await?, said));
+        }
+        Ok(())
+    }
+
+    /// All was read: is it what the tag says?
+    ///
+    /// Where it is not, the source is read once more. Other bytes: one of the two was damaged on the
+    /// way, which is an error. The same bytes: with some kinds of encryption a tag only looks like a
+    /// checksum; from then on the tags of that store are not taken for any.
+    pub(super) async fn finish(self, stores: &Stores, order: &CopyOrder<'_>) -> Result<()> {
+        let Some((running, said)) = self.state else {
+            return Ok(());
+        };
+        let sum = running.sum();
+        if sum == said {
+            return Ok(());
+        }
+        let mut again = Running::default();
+        let mut parts = std::pin::pin!(parts(stores, order, AGAIN_BYTES, |_| false));
+        while let Some(part) = parts.next().await {
+            again = again.feed(&part?.bytes).await?;
+        }
+        if again.sum() == sum {
+            tracing::info!(source = %order.source, "tags of this store are no checksums of the content");
+            stores.open(order.source)?.learn_tags_are_no_checksums();
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "two reads gave different bytes: one was damaged on its way",
+        )
+        .during("read")
+        .at(order.source)
+        .hint("run the command again; nothing was written"))
+    }
+}
+
+/// Ranges that are read for a second look, in bytes.
+const AGAIN_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Reads bytes `start..end` of the source, and insists on getting all of them.
+pub(crate) async fn read_range(
+    stores: &Stores,
+    order: &CopyOrder<'_>,
+    start: u64,
+    end: u64,
+) -> Result<Bytes> {
+    let from = stores.open(order.source)?;
+    if start == end {
+        return Ok(Bytes::new());
+    }
+    let bytes = match from.objects() {
+        None => {
+            let at = order.source.clone();
+            let pin = order.source_tag.map(str::to_string);
+            super::super::blocking(move || read_file_range(&at, pin.as_deref(), start, end)).await?
+        }
+        Some(store) => {
+            let options = GetOptions {
+                range: Some(GetRange::Bounded(start..end)),
+                // Google's XML interface ignores this; the generation below pins it there.
+                if_match: (order.source.provider() != Provider::Gcs)
+                    .then(|| order.source_tag.map(str::to_string))
+                    .flatten(),
+                version: (order.source.provider() == Provider::Gcs)
+                    .then(|| order.source_tag.map(str::to_string))
+                    .flatten(),
+                ..Default::default()
+            };
+            let fail = |e| errors::from_client(e, "read", order.source);
+            let result = store
+                .get_opts(&order.source.object_path()?, options)
+                .await
+                .map_err(fail)?;
+            if result.meta.size != order.size {
+                return Err(order.source_changed());
+            }
+            result.bytes().await.map_err(fail)?
+        }
+    };
+    if bytes.len() as u64 != end - start {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "{} bytes came where {} were asked for",
+                bytes.len(),
+                end - start
+            ),
+        )
+        .during("read")
+        .at(order.source));
+    }
+    Ok(bytes)
+}
+
+fn read_file_range(at: &Location, pin: Option<&str>, start: u64, end: u64) -> Result<Bytes> {
+    use std::io::{Read, Seek, SeekFrom};
+    let stat = local::stat(at)?;
+    if pin.is_some() && pin != stat.tag.as_deref() {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            "the file changed since it was looked at",
+        )
+        .during("read")
+        .at(at));
+    }
+    let fail = |e| local::from_io(e, "read", at);
+    let mut file = std::fs::File::open(local::path_of(at)).map_err(fail)?;
+    file.seek(SeekFrom::Start(start)).map_err(fail)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(end - start).unwrap_or(0));
+    file.take(end - start)
+        .read_to_end(&mut bytes)
+        .map_err(fail)?;
+    Ok(bytes.into())
+}
