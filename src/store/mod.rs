@@ -14,6 +14,8 @@ mod azure;
 mod batch;
 mod checksum;
 mod compare;
+#[cfg(feature = "test-util")]
+pub mod conformance;
 mod duplicate;
 mod errors;
 mod gcs;

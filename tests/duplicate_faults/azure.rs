@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use forkpoint::store::{
-    DuplicateOptions, Location, Method as StoreMethod, Options, Receipt, Stores,
-};
+use forkpoint::store::{DuplicateOptions, Location, Method as StoreMethod, Receipt, Stores};
 use forkpoint::{Error, ErrorKind};
 
 use crate::fault::{
-    ACCOUNTS, Action, Content, FaultServer, Kind, Meta, Object, Pending, PendingEnd, Rule, Service,
+    Action, Content, FaultServer, Kind, Meta, Object, Pending, PendingEnd, Rule, Service,
 };
 use crate::{Bench, MIB, assert_kind};
 
@@ -102,18 +100,8 @@ impl Accounts {
         };
         let content = Content::of_seed(1, size);
         server.put(Service::Azure, "faultone/one", "a", content, meta);
-        let mut settings = server.settings();
-        // Each account has an endpoint and a key of its own.
-        let second = format!("{}/{}", server.url(Service::Azure), ACCOUNTS[1]);
-        settings.push(("AZURE_STORAGE_ENDPOINT_FAULTTWO", second));
         Accounts {
-            stores: Stores::new(
-                settings
-                    .into_iter()
-                    .fold(Options::default(), |all, (name, value)| {
-                        all.with(name, value)
-                    }),
-            ),
+            stores: server.stores_of_both_accounts(),
             server,
             from: Location::parse("abfss://one@faultone.dfs.core.windows.net/a").unwrap(),
             to: Location::parse("abfss://two@faulttwo.dfs.core.windows.net/b").unwrap(),

@@ -67,6 +67,18 @@ impl FaultServer {
         Stores::new(options)
     }
 
+    /// The same, with an endpoint of its own for the second Azure account.
+    pub fn stores_of_both_accounts(&self) -> Stores {
+        let second = format!("{}/{}", self.url(Service::Azure), super::ACCOUNTS[1]);
+        let mut settings = self.settings();
+        settings.push(("AZURE_STORAGE_ENDPOINT_FAULTTWO", second));
+        let known = Options::default();
+        let options = settings
+            .into_iter()
+            .fold(known, |options, (name, value)| options.with(name, value));
+        Stores::new(options)
+    }
+
     pub fn s3(&self, bucket: &str) -> AmazonS3 {
         AmazonS3Builder::new()
             .with_endpoint(self.url(Service::S3))

@@ -141,10 +141,19 @@ pub(crate) async fn read_range(
                 ..Default::default()
             };
             let fail = |e| errors::from_client(e, "read", order.source);
-            let result = store
-                .get_opts(&order.source.object_path()?, options)
-                .await
-                .map_err(fail)?;
+            let pinned_by_version = options.version.is_some();
+            let got = store.get_opts(&order.source.object_path()?, options).await;
+            let result = match got.map_err(fail) {
+                // That generation is gone; is there another?
+                Err(e)
+                    if pinned_by_version
+                        && errors::is_missing_object(&e)
+                        && stores.find(order.source).await?.is_some() =>
+                {
+                    return Err(order.source_changed());
+                }
+                got => got?,
+            };
             if result.meta.size != order.size {
                 return Err(order.source_changed());
             }
