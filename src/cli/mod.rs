@@ -10,6 +10,7 @@ mod plan;
 mod probe;
 mod show;
 mod ui;
+mod uploads;
 mod verify;
 
 use std::ffi::OsString;
@@ -71,6 +72,7 @@ enum Verb {
     Verify(verify::Args),
     Duplicate(duplicate::Args),
     Probe(probe::Args),
+    Uploads(uploads::Args),
 }
 
 /// What a verb hands back to be printed: the same result twice, and the exit code.
@@ -130,6 +132,7 @@ async fn run(cli: &Cli) -> Result<Output> {
         Verb::Verify(args) => verify::run(args, &stores, &ui).await,
         Verb::Duplicate(args) => duplicate::run(args, &stores, &ui).await,
         Verb::Probe(args) => probe::run(args, &stores, &ui).await,
+        Verb::Uploads(args) => uploads::run(args, &stores, &ui).await,
     }
 }
 

@@ -185,3 +185,32 @@ async fn where_conditions_of_copies_are_ignored_an_object_that_appears_meanwhile
     let open = bench.server.open_uploads(Service::S3, "two");
     assert!(open.is_empty(), "{open:?}");
 }
+
+/// What a killed process without a journal leaves: found by listing, over several pages, and ended.
+#[tokio::test]
+async fn open_uploads_are_found_and_aborted() {
+    let bench = Bench::new(Service::S3).await;
+    let store = bench.server.s3("two");
+    for n in 0..1100 {
+        let path = object_store::path::Path::from(format!("left/ü {n}"));
+        let upload = object_store::ObjectStoreExt::put_multipart(&store, &path).await;
+        std::mem::forget(upload.unwrap());
+    }
+    let other = object_store::path::Path::from("left-over/x");
+    std::mem::forget(
+        object_store::ObjectStoreExt::put_multipart(&store, &other)
+            .await
+            .unwrap(),
+    );
+    let folder = bench.at(1, "left");
+    let open = bench.stores.open_uploads(&folder).await.unwrap();
+    assert_eq!(open.len(), 1100);
+    let now = std::time::SystemTime::now();
+    for upload in &open {
+        assert!(upload.age(now).is_none_or(|age| age.as_secs() < 300));
+        bench.stores.abort_upload(upload).await.unwrap();
+    }
+    assert!(bench.stores.open_uploads(&folder).await.unwrap().is_empty());
+    let left = bench.server.open_uploads(Service::S3, "two");
+    assert_eq!(left.into_keys().collect::<Vec<_>>(), ["left-over/x"]);
+}

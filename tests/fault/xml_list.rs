@@ -172,6 +172,9 @@ pub fn decode_token(token: &str) -> String {
 }
 
 /// All in one page: tests do not leave many.
+/// Uploads on one page of a listing.
+const MOST_UPLOADS: usize = 1000;
+
 pub fn uploads(context: &Context, bucket: &Bucket) -> Reply {
     let call = &context.call;
     let prefix = call.param("prefix").unwrap_or("");
@@ -182,10 +185,19 @@ pub fn uploads(context: &Context, bucket: &Bucket) -> Reply {
         .map(|(id, upload)| (upload.key.clone(), id.clone()))
         .collect();
     open.sort();
+    let after = (
+        call.param("key-marker").unwrap_or("").to_string(),
+        call.param("upload-id-marker").unwrap_or("").to_string(),
+    );
+    open.retain(|upload| *upload > after);
+    let more = open.len() > MOST_UPLOADS;
+    open.truncate(MOST_UPLOADS);
+    let (next_key, next_id) = open.last().cloned().unwrap_or_default();
     let mut text = format!(
-        "<ListMultipartUploadsResult><Bucket>{}</Bucket><Prefix>{}</Prefix><MaxUploads>1000</MaxUploads><IsTruncated>false</IsTruncated>",
+        "<ListMultipartUploadsResult><Bucket>{}</Bucket><Prefix>{}</Prefix><MaxUploads>{MOST_UPLOADS}</MaxUploads><NextKeyMarker>{}</NextKeyMarker><NextUploadIdMarker>{next_id}</NextUploadIdMarker><IsTruncated>{more}</IsTruncated>",
         escape(&call.bucket),
-        escape(prefix)
+        escape(prefix),
+        escape(&next_key)
     );
     for (key, id) in open {
         text.push_str(&format!(

@@ -120,7 +120,7 @@ impl GcsBucket {
         let outcome = wire.ask(
             Asking {
                 operation: "look at",
-                at: at,
+                at,
                 patience: patience(0),
             },
             |_| async move {

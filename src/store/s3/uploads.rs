@@ -34,7 +34,7 @@ impl S3Bucket {
         let outcome = wire.ask(
             Asking {
                 operation: "begin an upload to",
-                at: at,
+                at,
                 patience: patience(0),
             },
             |_| async move {
@@ -75,7 +75,7 @@ impl S3Bucket {
             let page = wire.ask(
                 Asking {
                     operation: "list the parts of",
-                    at: at,
+                    at,
                     patience: patience(0),
                 },
                 |_| async move {
@@ -103,11 +103,61 @@ impl S3Bucket {
 
     /// The ids of the open uploads to exactly this key. One request.
     pub(crate) async fn open_uploads(&self, wire: Wire<'_>, at: &Location) -> Result<Vec<String>> {
-        let query = &format!("prefix={}&uploads=", encode_part(at.key()));
+        let query = format!("prefix={}&uploads=", encode_part(at.key()));
+        let listed = self.uploads_page(wire, at, &query).await?;
+        Ok(listed
+            .uploads
+            .into_iter()
+            .filter(|u| u.key == at.key())
+            .map(|u| u.upload_id)
+            .collect())
+    }
+
+    /// The open uploads whose keys begin with `prefix`: key, id, and when they were begun as the service
+    /// writes it. One request per 1,000.
+    pub(crate) async fn uploads_below(
+        &self,
+        wire: Wire<'_>,
+        at: &Location,
+        prefix: &str,
+    ) -> Result<Vec<(String, String, Option<String>)>> {
+        let mut found = Vec::new();
+        let mut query = format!("prefix={}&uploads=", encode_part(prefix));
+        loop {
+            let page = self.uploads_page(wire, at, &query).await?;
+            let more = page.is_truncated.then_some(page.next_key_marker).flatten();
+            let got_some = !page.uploads.is_empty();
+            let uploads = page.uploads.into_iter();
+            found.extend(
+                uploads
+                    .filter(|u| u.key.starts_with(prefix))
+                    .map(|u| (u.key, u.upload_id, u.initiated)),
+            );
+            match more {
+                Some(key) if got_some => {
+                    query = format!(
+                        "key-marker={}&prefix={}&upload-id-marker={}&uploads=",
+                        encode_part(&key),
+                        encode_part(prefix),
+                        encode_part(page.next_upload_id_marker.as_deref().unwrap_or_default()),
+                    );
+                }
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    async fn uploads_page(
+        &self,
+        wire: Wire<'_>,
+        at: &Location,
+        query: &str,
+    ) -> Result<ListMultipartUploadsResult> {
+        const DOING: &str = "list the uploads of";
         let outcome = wire.ask(
             Asking {
-                operation: "list the uploads of",
-                at: at,
+                operation: DOING,
+                at,
                 patience: patience(0),
             },
             |_| async move { self.signed(self.request(HttpMethod::GET, "", query)?).await },
@@ -117,17 +167,11 @@ impl S3Bucket {
                     "ListMultipartUploadsResult",
                 ) {
                     Some(listed) if answer.status == 200 => Attempt::Done(listed),
-                    _ => answered_badly(&answer, "list the uploads of", at),
+                    _ => answered_badly(&answer, DOING, at),
                 }
             },
         );
-        let listed = outcome.await?.value;
-        Ok(listed
-            .uploads
-            .into_iter()
-            .filter(|u| u.key == at.key())
-            .map(|u| u.upload_id)
-            .collect())
+        outcome.await.map(|o| o.value)
     }
 
     /// Ends an upload without an object, and looks until no part of it is left. One request and
@@ -138,7 +182,7 @@ impl S3Bucket {
             let outcome = wire.ask(
                 Asking {
                     operation: "abort an upload to",
-                    at: at,
+                    at,
                     patience: patience(0),
                 },
                 |_| async move {

@@ -58,7 +58,12 @@ pub(super) struct ListedPart {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 pub(super) struct ListMultipartUploadsResult {
+    #[serde(default)]
+    pub(super) is_truncated: bool,
+    pub(super) next_key_marker: Option<String>,
+    pub(super) next_upload_id_marker: Option<String>,
     #[serde(default, rename = "Upload")]
     pub(super) uploads: Vec<OpenUpload>,
 }
@@ -68,6 +73,7 @@ pub(super) struct ListMultipartUploadsResult {
 pub(super) struct OpenUpload {
     pub(super) key: String,
     pub(super) upload_id: String,
+    pub(super) initiated: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
