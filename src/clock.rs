@@ -19,6 +19,11 @@ pub(crate) fn random_id() -> u64 {
     rand::random()
 }
 
+/// Fills `bytes` with what does not compress.
+pub(crate) fn fill_random(bytes: &mut [u8]) {
+    rand::Rng::fill_bytes(&mut rand::rng(), bytes);
+}
+
 /// Milliseconds since 1970, for names that sort by the time of the run that made them.
 pub(crate) fn unix_millis() -> u128 {
     std::time::SystemTime::now()

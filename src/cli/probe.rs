@@ -1,9 +1,11 @@
 //! `forkpoint probe`.
 
 use crate::error::Result;
+use crate::progress::Cancel;
 use crate::report::{probe_json, probe_text};
 use crate::store::{ProbeOptions, Stores};
 
+use super::interrupt::stop_on_interrupt;
 use super::ui::Ui;
 use super::{Output, exit, location};
 
@@ -15,8 +17,9 @@ pub(super) struct Args {
     url: String,
     /// Another one, to duplicate to; left out: the same.
     url2: Option<String>,
-    /// Sizes to measure, in KiB: by default 4 KiB and 64 MiB. 1048576 is 1 GiB.
-    #[arg(long, value_name = "KIB", value_delimiter = ',', default_values_t = [4, 65536])]
+    /// Sizes to measure, in KiB: by default 4 KiB, 64 MiB and 1 GiB. An object of each is written, and
+    /// at most one duplicate of it is there at a time.
+    #[arg(long, value_name = "KIB", value_delimiter = ',', default_values_t = [4, 65536, 1_048_576])]
     sizes: Vec<u64>,
     /// Duplicates per size; the median is shown.
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -37,7 +40,11 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
             .collect(),
         rounds: args.rounds.max(1),
     };
-    let report = stores.probe(&from, &to, &options, ui).await?;
+    let cancel = Cancel::default();
+    let listener = tokio::spawn(stop_on_interrupt(cancel.clone()));
+    let report = stores.probe(&from, &to, &options, ui, &cancel).await;
+    listener.abort();
+    let report = report?;
     Ok(Output {
         text: probe_text(&report),
         json: probe_json(&report),

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 
-use super::duplicate::{DuplicateOptions, Existing};
+use super::duplicate::{DuplicateOptions, Durability, Existing};
 use super::journal::Journal;
 use super::location::{Location, Provider};
 use super::method::Method;
@@ -27,6 +27,10 @@ const WINDOW: usize = 10_000;
 const OBJECTS_AT_SERVICES: usize = 256;
 /// Objects at once where this machine does the copying.
 const OBJECTS_AT_HOME: usize = 32;
+/// Small files that one thread copies in a row, where none of them waits for the disk.
+const FILES_IN_A_ROW: usize = 64;
+/// Files below this size are small, in bytes.
+const SMALL_BYTES: u64 = 256 * 1024;
 /// Receipts are written to the journal at least this often while there are any...
 const JOURNAL_EVERY: Duration = Duration::from_secs(1);
 /// ...and whenever so many have come together.
@@ -84,6 +88,50 @@ pub struct BatchReport {
     pub first_error: Option<Error>,
 }
 
+impl BatchReport {
+    /// Counts an outcome; hands back its receipt.
+    fn take(&mut self, outcome: ItemOutcome) -> Option<Receipt> {
+        match outcome {
+            ItemOutcome::Copied(receipt) => {
+                self.copied += 1;
+                self.bytes = self.bytes.saturating_add(receipt.bytes);
+                *self.methods.entry(receipt.method).or_default() += 1;
+                return Some(receipt);
+            }
+            ItemOutcome::Reused => self.reused += 1,
+            ItemOutcome::Failed(e) => {
+                self.failed += 1;
+                self.first_error.get_or_insert(e);
+            }
+        }
+        None
+    }
+}
+
+/// The next item; for small local files, that do not wait for the disk one by one, several.
+fn take_row(queue: &mut BinaryHeap<Queued>, options: &BatchOptions, exhausted: bool) -> Vec<Item> {
+    let is_small = |item: &Item| {
+        item.stat.size < SMALL_BYTES
+            && item.source.provider() == Provider::Local
+            && item.destination.provider() == Provider::Local
+    };
+    let in_rows = options.duplicate.durability == Durability::Never && options.keep_going;
+    // The last ones are shared out, so that all threads end together.
+    let row = match exhausted {
+        true => (queue.len() / (2 * OBJECTS_AT_HOME)).clamp(1, FILES_IN_A_ROW),
+        false => FILES_IN_A_ROW,
+    };
+    let mut items = Vec::new();
+    while let Some(Queued(item)) = queue.pop() {
+        let more = in_rows && is_small(&item) && items.len() + 1 < row;
+        items.push(item);
+        if !more {
+            break;
+        }
+    }
+    items
+}
+
 /// An item in the queue: the largest is taken first, equal ones in the order of their names.
 struct Queued(Item);
 
@@ -139,7 +187,7 @@ impl Stores {
         }
         let duplicate = Arc::new(duplicate);
         let mut queue: BinaryHeap<Queued> = BinaryHeap::new();
-        let mut running: JoinSet<(Item, ItemOutcome)> = JoinSet::new();
+        let mut running: JoinSet<Result<Vec<(Item, ItemOutcome)>>> = JoinSet::new();
         let mut report = BatchReport::default();
         let mut unwritten: Vec<Receipt> = Vec::new();
         let mut exhausted = false;
@@ -163,15 +211,25 @@ impl Stores {
                 if running.len() >= most {
                     break;
                 }
-                let Some(Queued(item)) = queue.pop() else {
-                    break;
-                };
+                let items = take_row(&mut queue, options, exhausted);
                 let (stores, duplicate) = (self.clone(), Arc::clone(&duplicate));
                 let journal = journal.cloned();
-                running.spawn(async move {
-                    let outcome = stores.one(&item, journal.as_deref(), &duplicate).await;
-                    (item, outcome)
-                });
+                let several = items.len() > 1;
+                let work = async move {
+                    let mut done = Vec::with_capacity(items.len());
+                    for item in items {
+                        if duplicate.cancel.is_cancelled() && !done.is_empty() {
+                            break;
+                        }
+                        let outcome = stores.one(&item, journal.as_deref(), &duplicate).await;
+                        done.push((item, outcome));
+                    }
+                    done
+                };
+                match several {
+                    true => running.spawn(super::in_a_row(work)),
+                    false => running.spawn(async move { Ok(work.await) }),
+                };
             }
             let waiting = stopped.is_none() && !exhausted && queue.len() < WINDOW;
             if running.is_empty() && !waiting {
@@ -181,29 +239,21 @@ impl Stores {
                 biased;
                 () = cancel.cancelled(), if stopped.is_none() => stopped = cancel.check().err(),
                 Some(done) = running.join_next(), if !running.is_empty() => {
-                    let (item, outcome) = done
-                        .map_err(|e| Error::new(ErrorKind::Internal, format!("a copy ended: {e}")))?;
-                    each(&item, &outcome);
-                    progress.advance(1, item.stat.size);
-                    match outcome {
-                        ItemOutcome::Copied(receipt) => {
-                            report.copied += 1;
-                            report.bytes = report.bytes.saturating_add(receipt.bytes);
-                            *report.methods.entry(receipt.method).or_default() += 1;
-                            if journal.is_some() {
-                                unwritten.push(receipt);
-                            }
+                    let done = done
+                        .map_err(|e| Error::new(ErrorKind::Internal, format!("a copy ended: {e}")))??;
+                    for (item, outcome) in done {
+                        each(&item, &outcome);
+                        progress.advance(1, item.stat.size);
+                        if let Some(receipt) = report.take(outcome)
+                            && journal.is_some()
+                        {
+                            unwritten.push(receipt);
                         }
-                        ItemOutcome::Reused => report.reused += 1,
-                        ItemOutcome::Failed(e) => {
-                            report.failed += 1;
-                            report.first_error.get_or_insert(e);
-                            if !options.keep_going && stopped.is_none() {
-                                // Nothing new is begun; what is under way is let finish, so that its
-                                // receipts are not lost.
-                                stopped = Some(Error::new(ErrorKind::Cancelled, "another object failed"));
-                            }
-                        }
+                    }
+                    if report.failed > 0 && !options.keep_going && stopped.is_none() {
+                        // Nothing new is begun; what is under way is let finish, so that its receipts
+                        // are not lost.
+                        stopped = Some(Error::new(ErrorKind::Cancelled, "another object failed"));
                     }
                     if unwritten.len() >= JOURNAL_BATCH {
                         // What is under way is let finish all the same.

@@ -297,7 +297,7 @@ impl Stores {
         destination: &Location,
         options: &DuplicateOptions,
     ) -> Result<Receipt> {
-        if self.real(source).await? == self.real(destination).await? {
+        if self.is_same(source, destination).await? {
             return Err(Error::invalid("source and destination are the same object")
                 .during("duplicate")
                 .at(source));
@@ -362,6 +362,15 @@ impl Stores {
             destination_tag: copied.tag,
             attempts: copied.attempts,
         })
+    }
+
+    /// Are they one object? For local files that costs a look at the destination, where mostly nothing is.
+    async fn is_same(&self, source: &Location, destination: &Location) -> Result<bool> {
+        if (source.provider(), destination.provider()) == (Provider::Local, Provider::Local) {
+            let (from, to) = (source.clone(), destination.clone());
+            return super::blocking(move || Ok(local::is_same(&from, &to))).await;
+        }
+        Ok(self.canonical(source) == self.canonical(destination))
     }
 
     async fn carry_out(

@@ -58,11 +58,15 @@ pub(crate) fn stat(at: &Location) -> Result<Stat> {
                 .at(at),
         );
     }
-    Ok(Stat {
+    Ok(stat_of(&meta))
+}
+
+fn stat_of(meta: &fs::Metadata) -> Stat {
+    Stat {
         size: meta.len(),
-        tag: Some(tag_of(&meta)),
+        tag: Some(tag_of(meta)),
         ..Stat::default()
-    })
+    }
 }
 
 /// Changes when the file's content does: inode, modification time, size.
@@ -137,7 +141,7 @@ pub(crate) fn list(folder: &Location) -> Result<Vec<(Location, Stat)>> {
                 continue;
             }
             match fs::metadata(path_of(&at)) {
-                Ok(meta) if meta.is_file() => found.push((at.clone(), stat(&at)?)),
+                Ok(meta) if meta.is_file() => found.push((at, stat_of(&meta))),
                 // A link to a folder, a pipe, a socket: a listing without it would be incomplete.
                 Ok(_) => {
                     return Err(Error::new(
@@ -190,6 +194,33 @@ pub(crate) fn real(at: &Location) -> Location {
     at.clone()
 }
 
+/// Are they one file, by whatever names? Two hard links are two files here: each can be replaced.
+pub(crate) fn is_same(one: &Location, other: &Location) -> bool {
+    if path_of(one) == path_of(other) {
+        return true;
+    }
+    let ids = |at| {
+        let meta = fs::metadata(path_of(at)).ok()?;
+        Some(identity(&meta))
+    };
+    match ids(other) {
+        Some(id) if Some(id) == ids(one) => real(one) == real(other),
+        _ => false,
+    }
+}
+
+#[cfg(unix)]
+fn identity(meta: &fs::Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+    (meta.dev(), meta.ino())
+}
+
+/// Without such numbers every two files might be one.
+#[cfg(not(unix))]
+fn identity(_: &fs::Metadata) -> (u64, u64) {
+    (0, 0)
+}
+
 /// A file being written that nobody sees yet.
 pub(crate) struct Staged {
     file: File,
@@ -203,6 +234,15 @@ impl Staged {
     pub(crate) fn begin(at: &Location) -> Result<Staged> {
         let destination = path_of(at);
         let folder = destination.parent().unwrap_or(Path::new("/")).to_path_buf();
+        // Mostly the folder is there.
+        #[cfg(target_os = "linux")]
+        if let Some(file) = unnamed(&folder) {
+            return Ok(Staged {
+                file,
+                destination,
+                named: None,
+            });
+        }
         fs::create_dir_all(&folder).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
                 Error::new(ErrorKind::AlreadyExists, "a part of this path is a file")

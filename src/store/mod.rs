@@ -86,14 +86,41 @@ pub async fn duplicate(source: &str, destination: &str) -> Result<Receipt> {
         .await
 }
 
+thread_local! {
+    /// This thread is one for blocking work and runs many pieces of it in a row.
+    static AT_WORK: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Runs a future of file-system work on one thread for blocking work, so that its pieces need not be
+/// handed from thread to thread: for many small files that costs more than the files do.
+pub(crate) async fn in_a_row<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T> {
+    let runtime = tokio::runtime::Handle::current();
+    let run = move || {
+        AT_WORK.set(true);
+        let done = runtime.block_on(work);
+        AT_WORK.set(false);
+        Ok(done)
+    };
+    tokio::task::spawn_blocking(run).await.unwrap_or_else(ended)
+}
+
+fn ended<T>(e: tokio::task::JoinError) -> Result<T> {
+    Err(Error::new(
+        ErrorKind::Internal,
+        format!("a worker thread ended: {e}"),
+    ))
+}
+
 /// Runs file-system work off the async threads.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| {
-        Err(Error::new(
-            ErrorKind::Internal,
-            format!("a worker thread ended: {e}"),
-        ))
-    })
+    if AT_WORK.get() {
+        return work();
+    }
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(ended)
 }

@@ -294,6 +294,12 @@ impl Stores {
     /// `NotFound` if the object or its bucket is not there.
     pub async fn stat(&self, at: &Location) -> Result<Stat> {
         let store = self.open(at)?;
+        if let Backend::S3(s3) = &store.backend
+            && !s3.customer_keys
+        {
+            // object_store's client does not tell the storage class.
+            return s3.stat(self.wire(&store)?, at).await;
+        }
         match store.objects() {
             None => {
                 let at = at.clone();

@@ -10,10 +10,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 
 use super::duplicate::{CopyOrder, DuplicateOptions, Preserve};
-use super::errors;
+
 use super::location::Location;
 use super::method::{Choice, Method};
 use super::open::{Backend, Store, Stores};
+use super::{errors, local};
 
 impl Stores {
     /// Does the service keep an existing object when a copy asks it to? Found out once per bucket by
@@ -127,22 +128,27 @@ pub struct ProbeReport {
     pub timings: Vec<Timing>,
 }
 
+fn no_answer() -> Error {
+    Error::new(ErrorKind::Cancelled, "asked to stop").during("probe")
+}
+
 /// Bytes that are written again and again to make a large object.
 const CHUNK_BYTES: usize = 8 * 1024 * 1024;
 
 impl Stores {
     /// Tries out what the pair of stores does, with objects of its own below both folders, which are
-    /// removed again.
+    /// removed again, also when it is asked to stop.
     ///
     /// # Errors
     ///
-    /// What reading, writing and copying give.
+    /// What reading, writing and copying give; `Cancelled`.
     pub async fn probe(
         &self,
         source: &Location,
         destination: &Location,
         options: &ProbeOptions,
         progress: &dyn Progress,
+        cancel: &Cancel,
     ) -> Result<ProbeReport> {
         let name = format!(".forkpoint-probe-{:016x}", clock::random_id());
         let (from, to) = (
@@ -150,7 +156,10 @@ impl Stores {
             destination.join(&format!("{name}-copies"))?,
         );
         progress.begin("probing", 0, 0);
-        let result = self.try_all(&from, &to, source, destination, options).await;
+        let result = tokio::select! {
+            result = self.try_all(&from, &to, source, destination, options) => result,
+            () = cancel.cancelled() => cancel.check().and_then(|()| Err(no_answer())),
+        };
         progress.end();
         for folder in [&from, &to] {
             for (at, _) in self.list(folder).await? {
@@ -266,16 +275,31 @@ impl Stores {
         })
     }
 
-    /// Writes an object of `bytes` zeros: small ones with one request, large ones in parts.
+    /// Writes an object of `bytes` bytes that do not compress: small ones with one request, large ones
+    /// in parts.
     async fn fill(&self, at: &Location, bytes: u64) -> Result<()> {
-        let chunk = Bytes::from(vec![0; CHUNK_BYTES]);
+        let step = |left: u64| usize::try_from(left).map_or(CHUNK_BYTES, |n| n.min(CHUNK_BYTES));
+        let mut noise = vec![0; step(bytes)];
+        clock::fill_random(&mut noise);
+        let chunk = Bytes::from(noise);
+        if bytes <= CHUNK_BYTES as u64 {
+            return self.put(at, chunk, true).await.map(|_| ());
+        }
         let store = self.open(at)?;
-        let Some(objects) = store.objects().filter(|_| bytes > CHUNK_BYTES as u64) else {
-            let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-            return self
-                .put(at, Bytes::from(vec![0; size]), true)
-                .await
-                .map(|_| ());
+        let Some(objects) = store.objects() else {
+            let at = at.clone();
+            return super::blocking(move || {
+                let mut staged = local::Staged::begin(&at)?;
+                let mut left = bytes;
+                while left > 0 {
+                    let part = chunk.slice(..step(left));
+                    let written = std::io::Write::write_all(staged.file(), &part);
+                    written.map_err(|e| local::from_io(e, "write", &at))?;
+                    left -= part.len() as u64;
+                }
+                staged.publish(&at, true, false).map(|_| ())
+            })
+            .await;
         };
         let fail = |e| errors::from_client(e, "write", at);
         let mut upload = objects
@@ -284,14 +308,9 @@ impl Stores {
             .map_err(fail)?;
         let mut left = bytes;
         while left > 0 {
-            let step = usize::try_from(left)
-                .unwrap_or(CHUNK_BYTES)
-                .min(CHUNK_BYTES);
-            upload
-                .put_part(chunk.slice(..step).into())
-                .await
-                .map_err(fail)?;
-            left -= step as u64;
+            let part = chunk.slice(..step(left));
+            left -= part.len() as u64;
+            upload.put_part(part.into()).await.map_err(fail)?;
         }
         upload.complete().await.map_err(fail)?;
         Ok(())

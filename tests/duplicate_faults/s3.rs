@@ -214,3 +214,18 @@ async fn open_uploads_are_found_and_aborted() {
     let left = bench.server.open_uploads(Service::S3, "two");
     assert_eq!(left.into_keys().collect::<Vec<_>>(), ["left-over/x"]);
 }
+
+/// One object by itself, whose class no listing has told.
+#[tokio::test]
+async fn the_storage_class_of_a_single_object_is_kept() {
+    let bench = Bench::new(Service::S3).await;
+    let meta = Meta {
+        class: Some("STANDARD_IA".into()),
+        ..Meta::default()
+    };
+    let content = Content::of_seed(1, SIZE);
+    bench.server.put(Service::S3, "one", "a", content, meta);
+    bench.duplicate().await.unwrap();
+    let there = bench.server.get(Service::S3, "two", "b").unwrap();
+    assert_eq!(there.meta.class.as_deref(), Some("STANDARD_IA"));
+}

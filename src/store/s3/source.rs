@@ -8,6 +8,8 @@ use crate::error::Result;
 
 use super::super::duplicate::CopyOrder;
 use super::super::http::{Asking, Attempt, Wire, answered_badly, patience};
+use super::super::location::Location;
+use super::super::stat::Stat;
 use super::bucket::S3Bucket;
 use super::copy::header as header_value;
 use super::xml::{self, Tagging};
@@ -90,6 +92,35 @@ impl S3Bucket {
             false => None,
         };
         Ok(Properties { headers, part_size })
+    }
+
+    /// Size, tag, version and storage class of an object. One request.
+    pub(crate) async fn stat(&self, wire: Wire<'_>, at: &Location) -> Result<Stat> {
+        let outcome = wire.ask(
+            Asking {
+                operation: "look at",
+                at,
+                patience: patience(0),
+            },
+            |_| async move {
+                self.signed(self.request(HttpMethod::HEAD, at.key(), "")?)
+                    .await
+            },
+            move |answer, _| async move {
+                let size = answer.header("content-length").and_then(|v| v.parse().ok());
+                match (answer.status, size) {
+                    (200, Some(size)) => Attempt::Done(Stat {
+                        size,
+                        tag: answer.header("etag").map(str::to_string),
+                        version: answer.header("x-amz-version-id").map(str::to_string),
+                        // Not named where it is the standard one.
+                        storage_class: answer.header("x-amz-storage-class").map(str::to_string),
+                    }),
+                    _ => answered_badly(&answer, "look at", at),
+                }
+            },
+        );
+        outcome.await.map(|o| o.value)
     }
 
     async fn head(&self, wire: Wire<'_>, order: &CopyOrder<'_>, query: &str) -> Result<HeaderMap> {
