@@ -77,6 +77,7 @@ enum Verb {
 struct Output {
     text: String,
     json: serde_json::Value,
+    svg: None,
     code: u8,
 }
 

@@ -48,6 +48,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     Ok(Output {
         text: plan_text(&planned.plan),
         json: plan_json(&planned.plan),
+        svg: None,
         code: exit::DONE,
     })
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
@@ -14,6 +15,18 @@ use crate::store::{Location, Provider};
 /// the UUIDs and folder names that Flink writes, short enough for every file system.
 const NAME_LIMIT_BYTES: usize = 128;
 
+/// How the objects of a fork are named.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Naming {
+    /// As the engine would lay them: beside the commit object, and in `shared/` and `taskowned/`.
+    #[default]
+    Engine,
+    /// Under their whole old keys below one folder, `shared/FORK_ID`. The bulk copiers of the cloud
+    /// services can only put a prefix before a key. All references become absolute.
+    WholeKeys,
+}
+
 /// The identity of one fork: of this very metadata, to this very place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ForkId(String);
@@ -22,8 +35,21 @@ impl ForkId {
     /// The id of forking the snapshot whose commit object lies at `commit` with the given SHA-256
     /// to the root `destination` (both canonical).
     pub fn new(commit: &Location, metadata_sha256: &[u8], destination: &Location) -> ForkId {
+        ForkId::with_naming(commit, metadata_sha256, destination, Naming::Engine)
+    }
+
+    /// The same for a fork whose objects are named by `naming`: another fork.
+    pub fn with_naming(
+        commit: &Location,
+        metadata_sha256: &[u8],
+        destination: &Location,
+        naming: Naming,
+    ) -> ForkId {
         let mut hash = Sha256::new();
-        hash.update(b"forkpoint fork 1\0");
+        hash.update(match naming {
+            Naming::Engine => &b"forkpoint fork 1\0"[..],
+            Naming::WholeKeys => b"forkpoint fork 1 whole keys\0",
+        });
         identity(commit, &mut hash);
         hash.update([0]);
         hash.update(metadata_sha256);
@@ -93,6 +119,8 @@ pub struct Layout {
     snapshot: Location,
     shared: Location,
     task_owned: Location,
+    /// The folder below which objects have their whole old keys, if they are named so.
+    whole_keys: Option<Location>,
     folders: Vec<(Location, Location)>,
     /// The same, for look-ups: merged files come with two folders for each subtask.
     places: HashMap<Location, Location>,
@@ -112,20 +140,44 @@ impl Layout {
         root: &Location,
         folders: &[Folder],
     ) -> Result<Layout> {
+        Layout::with_naming(id, source, checkpoint_id, root, folders, Naming::Engine)
+    }
+
+    /// The same with objects named by `naming`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Layout::new`].
+    pub fn with_naming(
+        id: ForkId,
+        source: &Location,
+        checkpoint_id: i64,
+        root: &Location,
+        folders: &[Folder],
+        naming: Naming,
+    ) -> Result<Layout> {
         let snapshot = match source.name() {
             "" => root.join(&format!("chk-{checkpoint_id}"))?,
             name => root.join(name)?,
         };
         let (shared, task_owned) = (root.join("shared")?, root.join("taskowned")?);
+        let whole_keys = match naming {
+            Naming::Engine => None,
+            Naming::WholeKeys => Some(shared.join(id.as_str())?),
+        };
         let mut moves = Vec::with_capacity(folders.len());
         for folder in folders {
-            let to = if folder.location == *source {
-                snapshot.clone()
-            } else if folder.location.contains(source) {
+            let is_source = folder.location == *source;
+            if !is_source && folder.location.contains(source) {
                 return Err(Error::refused(
                     "the metadata has the engine delete this folder as a whole, and the snapshot lies in it",
                 )
                 .at(&folder.location));
+            }
+            let to = if let Some(below) = &whole_keys {
+                below.join(folder.location.key())?
+            } else if is_source {
+                snapshot.clone()
             } else {
                 let above = match folder.scope {
                     Scope::Exclusive => &snapshot,
@@ -143,6 +195,7 @@ impl Layout {
             snapshot,
             shared,
             task_owned,
+            whole_keys,
             places: moves.iter().cloned().collect(),
             folders: moves,
         })
@@ -168,6 +221,11 @@ impl Layout {
         &self.folders
     }
 
+    /// The folder below which objects have their whole old keys, if they are named so.
+    pub fn whole_keys(&self) -> Option<&Location> {
+        self.whole_keys.as_ref()
+    }
+
     /// Where the duplicate of `object` goes.
     ///
     /// What lies in the snapshot's own folder keeps its name there, so that relative references
@@ -178,6 +236,9 @@ impl Layout {
     ///
     /// `Invalid` for an object without a name.
     pub fn place(&self, object: &Object) -> Result<Location> {
+        if let Some(below) = &self.whole_keys {
+            return below.join(object.location.key());
+        }
         if let Some(relative) = &object.relative {
             return self.snapshot.join(relative);
         }
