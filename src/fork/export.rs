@@ -92,13 +92,21 @@ pub fn export(plan: &RestorePlan, kind: ExportKind, manifest_at: &Location) -> R
         ExportKind::GcsTransfer => {
             for at in [root, manifest_at] {
                 if at.provider() != Provider::Gcs {
-                    return unsupported("Storage Transfer Service is used to write to gs: from a manifest in gs:", at);
+                    return unsupported(
+                        "Storage Transfer Service is used to write to gs: from a manifest in gs:",
+                        at,
+                    );
                 }
             }
             let source = match bucket.provider {
                 Provider::Gcs => ("gcsDataSource", json!({"bucketName": bucket.name})),
                 Provider::S3 => ("awsS3DataSource", json!({"bucketName": bucket.name})),
-                _ => return unsupported("only sources in gs: and s3: are exported", &first.duplicate.source),
+                _ => {
+                    return unsupported(
+                        "only sources in gs: and s3: are exported",
+                        &first.duplicate.source,
+                    );
+                }
             };
             Ok(Export {
                 manifest: tasks().map(|t| csv_row(t.source.key())).collect(),
