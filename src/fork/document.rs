@@ -95,12 +95,18 @@ pub(super) async fn understand_plan(
             format!("the plan has version {}", plan.version),
         ));
     }
-    let commit = CommitObject::read(stores, &terms.commit).await.map_err(|e| {
-        match e.kind() {
-            ErrorKind::NotFound => e.hint("the snapshot of the plan has gone; what was copied of it can be removed with `forkpoint abandon PLAN`"),
+    let commit = CommitObject::read(stores, &terms.commit)
+        .await
+        .map_err(|e| match e.kind() {
+            ErrorKind::NotFound => {
+                Error::new(ErrorKind::NotFound, "the snapshot of the plan has gone")
+                    .during("read")
+                    .at(&terms.commit)
+                    .hint("`forkpoint abandon PLAN` removes what was copied of it")
+                    .caused_by(e)
+            }
             _ => e,
-        }
-    })?;
+        })?;
     let lookup = terms.lookup.lookup(&commit.directory)?;
     let source = commit.snapshot_by(&lookup)?;
     if !other_services {
