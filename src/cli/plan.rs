@@ -31,9 +31,11 @@ pub(super) struct Args {
     /// {"thousand_reads": 0.0004, "thousand_writes": 0.005, "gibibyte": 0}}}.
     #[arg(long, value_name = "FILE", requires = "workers")]
     prices: Option<String>,
-    /// Write the work for a bulk copier of the cloud service too. Its objects are named by their whole
-    /// old keys below shared/FORK_ID, since such copiers can only put a prefix before a key. Needs
-    /// --workers, --out and --manifest.
+    /// How the objects of the fork are named.
+    #[arg(long, value_enum, default_value_t = Names::Engine, requires = "workers")]
+    names: Names,
+    /// Write the work for a bulk copier of the cloud service too. Implies --names whole-keys, since
+    /// such copiers can only put a prefix before a key. Needs --workers, --out and --manifest.
     #[arg(long, value_enum, requires_all = ["workers", "out", "manifest"])]
     export: Option<For>,
     /// Where to write the list of objects for --export: a URL of the service that will read it.
@@ -47,6 +49,15 @@ enum For {
     S3Batch,
     /// Google's Storage Transfer Service: CSV manifest, and the transfer job.
     GcsTransfer,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Names {
+    /// As the engine would: shared/, taskowned/ and the snapshot's own folder.
+    Engine,
+    /// By their whole old keys below shared/FORK_ID, for copiers that can only put a prefix before a
+    /// key. All references become absolute.
+    WholeKeys,
 }
 
 impl Args {
@@ -85,7 +96,7 @@ impl What {
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let mut request = args.what.request()?;
-    if args.export.is_some() {
+    if args.export.is_some() || matches!(args.names, Names::WholeKeys) {
         request.naming = Naming::WholeKeys;
     }
     let prices = args.prices.as_deref().map(read_prices).transpose()?;
