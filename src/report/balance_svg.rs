@@ -97,7 +97,10 @@ fn draw_bars(page: &mut Page, balance: &Balance) {
     page.line("ideal", ideal, top + 4.0, bottom);
     page.y = bottom + 14.0;
     let label = format!("ideal {}", human_seconds(balance.ideal));
-    page.anchored(ideal + 4.0, &label);
+    match ideal > BARS_AT + BARS_WIDE / 2.0 {
+        true => page.anchored(ideal + 4.0, &label),
+        false => page.text(ideal - 4.0, "s", &label),
+    }
     page.y += LINE + 4.0;
 }
 
