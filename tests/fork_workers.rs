@@ -2,6 +2,8 @@
 
 // A test says that something is wrong by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// One of them measures.
+#![allow(clippy::print_stdout)]
 
 mod support;
 
@@ -432,4 +434,108 @@ async fn a_worker_that_comes_after_the_commit_leaves_nothing() {
     assert!(report.committed && report.copied == 0);
     let left = manifest(&stores, &target).await;
     assert_eq!(left.len(), whole.len() - 1, "nothing was written");
+}
+
+/// As a pod is asked to before it is taken away.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_worker_that_is_asked_to_end_finishes_what_is_under_way() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let objects = 3000;
+    let snapshot = synthetic::lay(&stores, &root.join("original").unwrap(), objects, 16).await;
+    let target = root.join("fork").unwrap();
+    let plan_at = root.join("plan.json").unwrap().to_string();
+    let (source, to) = (snapshot.to_string(), target.to_string());
+    run_json(&["plan", &source, &to, "--workers", "1", "--out", &plan_at]);
+    let child = command(&["run", &plan_at, "--worker", "0", "--concurrency", "1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let shared = target.join("shared").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while stores.list(&shared).await.unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "the worker does not start");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let asked = std::process::Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status();
+    assert!(asked.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains("run the same command again"), "{said}");
+    // Every copy has its receipt.
+    let there = stores.list(&shared).await.unwrap().len();
+    assert_eq!(receipts(&stores, &target).await.len(), there);
+    assert!(there < objects);
+}
+
+/// What it costs to share: four processes, each with a quarter of the concurrency, and one with all of it,
+/// in turns. `cargo test --release --test fork_workers -- --ignored --nocapture`, against the S3 server of
+/// the environment.
+#[tokio::test]
+#[ignore = "it measures, and asserts nothing of time"]
+async fn four_workers_and_one_process_side_by_side() {
+    const PAIRS: usize = 5;
+    const OBJECTS: usize = 2000;
+    let (stores, root) = match Service::S3.is_there("the measurement on S3") {
+        true => (emulator_stores(), Service::S3.place(0, "ratio")),
+        false => return,
+    };
+    let (_dir, here) = temp();
+    let snapshot = synthetic::lay(&stores, &root.join("original").unwrap(), OBJECTS, 1024).await;
+    let source = snapshot.to_string();
+    let mut ratios = Vec::new();
+    let mut copying = Vec::new();
+    for pair in 0..PAIRS {
+        let one = Service::S3.place(1, "one");
+        let begin = Instant::now();
+        let (code, _) = run_json(&["fork", &source, &one.to_string(), "--concurrency", "16"]);
+        assert_eq!(code, 0);
+        let by_one = begin.elapsed().as_secs_f64();
+
+        let (four, plan_at) = (
+            Service::S3.place(1, "four"),
+            here.join(&format!("{pair}.json")).unwrap().to_string(),
+        );
+        let begin = Instant::now();
+        run_json(&[
+            "plan",
+            &source,
+            &four.to_string(),
+            "--workers",
+            "4",
+            "--out",
+            &plan_at,
+        ]);
+        let copy = Instant::now();
+        let children: Vec<Child> = (0..4).map(|worker| start(&plan_at, worker)).collect();
+        let copied: usize = children
+            .into_iter()
+            .map(|child| number(&finish(child), "copied"))
+            .sum();
+        let copy = copy.elapsed().as_secs_f64();
+        let (code, _) = run_json(&["commit", &plan_at]);
+        let by_four = begin.elapsed().as_secs_f64();
+        assert_eq!((code, copied), (0, OBJECTS));
+        println!(
+            "one process {by_one:.2} s; four workers {by_four:.2} s, {copy:.2} s of it copying; ratio {:.2}",
+            by_four / by_one
+        );
+        ratios.push(by_four / by_one);
+        copying.push(copy / by_one);
+        for target in [one, four] {
+            delete_all(&stores, &target).await;
+        }
+    }
+    for (what, mut ratios) in [("all steps", ratios), ("copying alone", copying)] {
+        ratios.sort_by(f64::total_cmp);
+        println!(
+            "{what}: median ratio of {PAIRS} pairs {:.2}",
+            ratios[PAIRS / 2]
+        );
+    }
 }

@@ -8,7 +8,9 @@ mod support;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use forkpoint::fork::{Export, ExportKind, export};
 use forkpoint::progress::Silent;
+use forkpoint::restore::RestorePlan;
 use forkpoint::store::{DuplicateOptions, Location, Stores};
 use forkpoint::verify::verify;
 use serde_json::{Value, json};
@@ -268,6 +270,71 @@ async fn what_a_bulk_copier_cannot_do_is_said_before_anything_is_written() {
         assert!(stores.find(&support::at(&plan)).await.unwrap().is_none());
         assert!(stores.find(&support::at(&list)).await.unwrap().is_none());
     }
+}
+
+/// A plan with whole old keys from one bucket of S3 to another, of which `change` makes another.
+fn exported_after(plan: &Value, change: impl Fn(&mut Value)) -> forkpoint::Result<Export> {
+    let text = plan.to_string().replace("file:/", "s3://from/");
+    let mut plan: Value = serde_json::from_str(&text).unwrap();
+    change(&mut plan);
+    let plan = RestorePlan::from_json(plan.to_string().as_bytes()).unwrap();
+    export(
+        &plan,
+        ExportKind::S3Batch,
+        &support::at("s3://from/list.csv"),
+    )
+}
+
+#[tokio::test]
+async fn the_limits_of_bulk_copiers_are_known() {
+    let (_dir, root) = temp();
+    let snapshot = synthetic::lay(&local_stores(), &root.join("original").unwrap(), 3, 5).await;
+    let to = root.join("fork").unwrap().to_string();
+    let args = [
+        "plan",
+        &snapshot.to_string(),
+        &to,
+        "--workers",
+        "1",
+        "--names",
+        "whole-keys",
+    ];
+    let (code, report) = run_json(&args);
+    assert_eq!(code, 0);
+    let plan = &report["plan"];
+    let whole = exported_after(plan, |_| ()).unwrap();
+    assert_eq!(whole.manifest.lines().count(), 3);
+    let task = "/tasks/1/duplicate";
+    for (field, value, words) in [
+        ("size", json!(5_000_000_001u64), "up to 5 GB"),
+        ("source", json!("s3://other/x"), "another name"),
+        (
+            "destination",
+            json!("s3://from/elsewhere/x"),
+            "another name",
+        ),
+    ] {
+        let e = exported_after(plan, |plan| {
+            plan.pointer_mut(task).unwrap()[field] = value.clone()
+        });
+        assert!(e.unwrap_err().to_string().contains(words), "{field}");
+    }
+    let key =
+        |plan: &Value| plan.pointer(task).unwrap()["source"].as_str().unwrap()[10..].to_string();
+    let e = exported_after(plan, |plan| {
+        let source = format!("s3://third/{}", key(plan));
+        plan.pointer_mut(task).unwrap()["source"] = json!(source);
+    });
+    assert!(e.unwrap_err().to_string().contains("one bucket"));
+    let e = exported_after(plan, |plan| {
+        let long = "k".repeat(1000);
+        let task = plan.pointer_mut(task).unwrap();
+        for field in ["source", "destination"] {
+            let at = format!("{}{long}", task[field].as_str().unwrap());
+            task[field] = json!(at);
+        }
+    });
+    assert!(e.unwrap_err().to_string().contains("1024"));
 }
 
 /// A field of a YAML document, by a path of names and numbers.
