@@ -9,8 +9,10 @@ mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use forkpoint::fork::{
     CommitOptions, CommitOutcome, ForkRequest, RunOptions, Slice, commit, fork, plan, plan_workers,
     run_slice,
@@ -18,7 +20,7 @@ use forkpoint::fork::{
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::restore::{CostModel, RestorePlan};
 use forkpoint::snapshot::CommitObject;
-use forkpoint::store::{Location, Stores};
+use forkpoint::store::{BatchOptions, DuplicateOptions, Item, Journal, Location, Stores};
 use forkpoint::verify::verify;
 use serde_json::{Value, json};
 use support::{
@@ -434,6 +436,68 @@ async fn a_worker_that_comes_after_the_commit_leaves_nothing() {
     assert!(report.committed && report.copied == 0);
     let left = manifest(&stores, &target).await;
     assert_eq!(left.len(), whole.len() - 1, "nothing was written");
+}
+
+/// Two runs of one worker copy one large object in parts at the same time: whoever is second finds it there.
+#[tokio::test]
+async fn a_large_object_that_two_runs_copy_at_once_is_there_once() {
+    const MIB: usize = 1024 * 1024;
+    if !Service::S3.is_there("two runs with one large object") {
+        return;
+    }
+    let stores = emulator_stores();
+    let root = Service::S3.place(0, "double");
+    let from = root.join("large").unwrap();
+    let content = Bytes::from((0..30 * MIB).map(|n| (n / 7) as u8).collect::<Vec<u8>>());
+    stores.put(&from, content.clone(), true).await.unwrap();
+    let stat = stores.stat(&from).await.unwrap();
+    for round in 0..6u64 {
+        let to = root.join(&format!("copy-{round}")).unwrap();
+        let one = async |wait: u64| {
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            let journal = Arc::new(
+                Journal::open(&stores, &root, &format!("double-{round}"))
+                    .await
+                    .unwrap(),
+            );
+            let options = BatchOptions {
+                duplicate: DuplicateOptions {
+                    split_at: 6 * MIB as u64,
+                    part_size: 5 * MIB as u64,
+                    ..DuplicateOptions::default()
+                },
+                ..BatchOptions::default()
+            };
+            let item = Item {
+                source: from.clone(),
+                destination: to.clone(),
+                stat: stat.clone(),
+                existing: None,
+            };
+            let items = futures::stream::iter([Ok(item)]);
+            stores
+                .batch(
+                    items,
+                    Some(&journal),
+                    &options,
+                    &Silent,
+                    &Cancel::default(),
+                    |_, _| {},
+                )
+                .await
+        };
+        // The second comes when the first has begun, has noted its upload, or is done.
+        let (a, b) = tokio::join!(one(0), one(round * 25));
+        let (a, b) = (a.unwrap(), b.unwrap());
+        let errors = [&a, &b].map(|r| r.first_error.as_ref().map(ToString::to_string));
+        assert_eq!(errors, [None, None], "round {round}");
+        assert_eq!(
+            (a.copied + b.copied, a.reused + b.reused),
+            (1, 1),
+            "round {round}"
+        );
+        assert_eq!(stores.read(&to, u64::MAX).await.unwrap(), content);
+    }
 }
 
 /// As a pod is asked to before it is taken away.

@@ -10,6 +10,13 @@
 //!    (`fork_local::every_fixture_forks_and_survives_its_original`).
 //! 4. An object at a destination that is not ours is an error, never overwritten
 //!    (`fork_refusals::a_stranger_at_a_destination_is_refused`).
+//! 5. Of a fork that many workers share each object is copied once, but those in flight when a worker is
+//!    killed; the result is that of one process
+//!    (`fork_workers::workers_that_are_killed_or_doubled_on_s3_make_the_same_fork`).
+//! 6. A plan that others wrote is believed in nothing that the snapshot's metadata says
+//!    (`fork_workers_refusals::a_hostile_or_damaged_plan_is_refused_before_anything_is_written`).
+//! 7. What is abandoned is removed only with proof that it is the fork's, and never once there may have been
+//!    a commit (`fork_workers_refusals::abandoning_removes_what_the_fork_has_left_and_nothing_else`).
 
 mod abandon;
 mod commit;

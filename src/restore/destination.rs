@@ -62,15 +62,6 @@ impl ForkId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// 64 bits that tell this object's duplicate in this fork from all others, as 16 hex digits.
-    fn suffix(&self, source: &Location) -> String {
-        let mut hash = Sha256::new();
-        hash.update(self.0.as_bytes());
-        hash.update([0]);
-        identity(source, &mut hash);
-        hex(&hash.finalize()[..8])
-    }
 }
 
 impl fmt::Display for ForkId {
@@ -81,6 +72,12 @@ impl fmt::Display for ForkId {
 
 /// Which object, however its scheme is spelled.
 fn identity(at: &Location, hash: &mut Sha256) {
+    bucket_identity(at, hash);
+    hash.update(at.key());
+}
+
+/// Which bucket.
+fn bucket_identity(at: &Location, hash: &mut Sha256) {
     let bucket = at.bucket();
     hash.update(match bucket.provider {
         Provider::Local => "Local",
@@ -95,7 +92,6 @@ fn identity(at: &Location, hash: &mut Sha256) {
     hash.update([0]);
     hash.update(&bucket.name);
     hash.update([0]);
-    hash.update(at.key());
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -109,11 +105,53 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
+/// Tells the duplicates of one fork from all others.
+#[derive(Debug, Clone)]
+struct Suffixes {
+    id: ForkId,
+    /// A location in the bucket of most objects, and the hash of the id and that bucket.
+    near: Location,
+    begun: Sha256,
+}
+
+impl Suffixes {
+    fn new(id: ForkId, near: &Location) -> Suffixes {
+        let mut begun = Suffixes::begin(&id);
+        bucket_identity(near, &mut begun);
+        Suffixes {
+            id,
+            near: near.clone(),
+            begun,
+        }
+    }
+
+    fn begin(id: &ForkId) -> Sha256 {
+        let mut hash = Sha256::new();
+        hash.update(id.0.as_bytes());
+        hash.update([0]);
+        hash
+    }
+
+    /// 64 bits that tell this object's duplicate in this fork from all others, as 16 hex digits.
+    fn of(&self, source: &Location) -> String {
+        let mut hash = match self.near.same_bucket(source) {
+            true => self.begun.clone(),
+            false => {
+                let mut hash = Suffixes::begin(&self.id);
+                bucket_identity(source, &mut hash);
+                hash
+            }
+        };
+        hash.update(source.key());
+        hex(&hash.finalize()[..8])
+    }
+}
+
 /// The shape of a fork below its root: the snapshot's own folder with the commit object and the
 /// exclusive files, `shared/` and `taskowned/` beside it, as the engine itself would lay them.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    id: ForkId,
+    suffixes: Suffixes,
     source: Location,
     root: Location,
     snapshot: Location,
@@ -163,8 +201,9 @@ impl Layout {
         let (shared, task_owned) = (root.join("shared")?, root.join("taskowned")?);
         let whole_keys = match naming {
             Naming::Engine => None,
-            Naming::WholeKeys => Some(shared.join(id.as_str())?),
+            Naming::WholeKeys => Some(shared.join(&id.0)?),
         };
+        let suffixes = Suffixes::new(id, source);
         let mut moves = Vec::with_capacity(folders.len());
         for folder in folders {
             let is_source = folder.location == *source;
@@ -184,12 +223,12 @@ impl Layout {
                     Scope::Shared => &shared,
                     Scope::TaskOwned => &task_owned,
                 };
-                above.with_key(&new_key(above, &id, &folder.location))
+                above.with_owned_key(new_key(above, &suffixes, &folder.location))
             };
             moves.push((folder.location.clone(), to));
         }
         Ok(Layout {
-            id,
+            suffixes,
             source: source.clone(),
             root: root.clone(),
             snapshot,
@@ -203,7 +242,7 @@ impl Layout {
 
     /// The fork's id.
     pub fn id(&self) -> &ForkId {
-        &self.id
+        &self.suffixes.id
     }
 
     /// The folder of the new commit object.
@@ -264,19 +303,19 @@ impl Layout {
             Scope::Shared => &self.shared,
             Scope::TaskOwned => &self.task_owned,
         };
-        Ok(above.with_key(&new_key(above, &self.id, &object.location)))
+        Ok(above.with_owned_key(new_key(above, &self.suffixes, &object.location)))
     }
 }
 
 /// The key of a duplicate in a folder: the source's name, shortened, and 16 hex digits.
-fn new_key(folder: &Location, id: &ForkId, source: &Location) -> String {
+fn new_key(folder: &Location, suffixes: &Suffixes, source: &Location) -> String {
     let name = source.name();
     let mut end = name.len().min(NAME_LIMIT_BYTES);
     while !name.is_char_boundary(end) {
         end -= 1;
     }
     let name = name.get(..end).unwrap_or("");
-    let suffix = id.suffix(source);
+    let suffix = suffixes.of(source);
     let folder = folder.key();
     let mut key = String::with_capacity(folder.len() + name.len() + suffix.len() + 2);
     if !folder.is_empty() {
