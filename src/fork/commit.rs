@@ -35,9 +35,9 @@ pub struct CommitOptions {
 #[derive(Debug, Clone, PartialEq)]
 pub enum CommitOutcome {
     /// The fork is there, and proved.
-    Committed(CommitReport),
+    Committed(Box<CommitReport>),
     /// Objects are missing; nothing was committed.
-    Left(LeftReport),
+    Left(Box<LeftReport>),
 }
 
 /// A committed fork.
@@ -180,7 +180,7 @@ pub async fn commit(
                 let numbers: Vec<u32> = (0..workers).collect();
                 left.plan = Some(redistribute(&whole, &missing, &numbers)?);
             }
-            return Ok(CommitOutcome::Left(left));
+            return Ok(CommitOutcome::Left(Box::new(left)));
         }
         site.commit(&journal, &planned.metadata).await?;
     }
@@ -193,12 +193,12 @@ pub async fn commit(
         reused: planned.plan.objects,
         ..Executed::default()
     };
-    Ok(CommitOutcome::Committed(CommitReport {
+    Ok(CommitOutcome::Committed(Box::new(CommitReport {
         fork: ForkReport::of(&planned.plan, executed),
         already,
         proofs,
         copied_by: options.trust.copied_by,
-    }))
+    })))
 }
 
 fn left_over(

@@ -29,8 +29,10 @@ text{font-family:system-ui,'DejaVu Sans',sans-serif;font-size:12px;fill:#1f2933}
 pub fn workers_svg(report: &WorkersReport) -> String {
     let plan = &report.plan;
     let balance = balance(plan);
-    let mut page = Page::default();
-    page.y = MARGIN + 8.0;
+    let mut page = Page {
+        body: String::new(),
+        y: MARGIN + 8.0,
+    };
     page.text(MARGIN, "h", "Work by worker");
     page.y += LINE + 3.0;
     page.text(MARGIN, "s", &format!("fork {}", name(&plan.source)));
@@ -147,7 +149,6 @@ fn section(page: &mut Page, title: &str, lines: &[String]) {
 }
 
 /// What is drawn so far, and how far down.
-#[derive(Default)]
 struct Page {
     body: String,
     y: f64,
