@@ -53,7 +53,14 @@
 //! [`restore::plan_restore`] decides for a restored job as a whole which subtask duplicates which
 //! shared file: each file once, by a subtask that holds it, so that the slowest worker is done
 //! soonest; with a lower bound, what the start-of-range rule would have cost, and a reason for each
-//! choice. It is a pure function; running such a plan by many workers is up to the caller so far.
+//! choice. It is a pure function.
+//!
+//! # Share a fork between many workers
+//!
+//! [`fork::plan_workers`] spreads a planned fork, [`fork::run_slice`] does one worker's share,
+//! [`fork::commit()`] finishes when everything is there, [`fork::abandon()`] removes what a fork that is
+//! given up has left. The plan is a document that any engine can carry
+//! ([`restore::RestorePlan::to_json`]).
 //!
 //! # Features
 //!

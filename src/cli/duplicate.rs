@@ -198,6 +198,7 @@ async fn one(
     Ok(Output {
         text: duplicate_text(&receipt),
         json: duplicate_json(&receipt),
+        svg: None,
         code: exit::DONE,
     })
 }
@@ -211,6 +212,7 @@ async fn tree(request: &TreeRequest, stores: &Stores, ui: &Ui) -> Result<Output>
     Ok(Output {
         text: tree_text(request, &report),
         json: tree_json(request, &report),
+        svg: None,
         code: code(&report),
     })
 }

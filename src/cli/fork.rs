@@ -35,6 +35,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         return Ok(Output {
             text: plan_text(&planned.plan),
             json: plan_json(&planned.plan),
+            svg: None,
             code: exit::DONE,
         });
     }
@@ -46,6 +47,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     Ok(Output {
         text: fork_text(&report),
         json: fork_json(&report),
+        svg: None,
         code: exit::DONE,
     })
 }

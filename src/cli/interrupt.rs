@@ -1,4 +1,4 @@
-//! Ctrl-C: what is under way is finished, the rest is left for the same command.
+//! Ctrl-C and SIGTERM: what is under way is finished, the rest is left for the same command.
 
 use std::io::Write;
 
@@ -7,9 +7,10 @@ use crate::progress::Cancel;
 
 use super::exit;
 
-/// The first Ctrl-C lets copies under way finish; the second ends the process.
+/// The first Ctrl-C, or SIGTERM, as a pod gets it before it is taken away, lets copies under way
+/// finish; the second ends the process.
 pub(super) async fn stop_on_interrupt(cancel: Cancel) {
-    if tokio::signal::ctrl_c().await.is_ok() {
+    if asked_to_stop().await {
         cancel.cancel();
         // Between two draws of the progress bar.
         let _ = writeln!(
@@ -17,9 +18,26 @@ pub(super) async fn stop_on_interrupt(cancel: Cancel) {
             "\nfinishing what is under way; Ctrl-C again stops at once"
         );
     }
-    if tokio::signal::ctrl_c().await.is_ok() {
+    if asked_to_stop().await {
         std::process::exit(i32::from(exit::RESUMABLE));
     }
+}
+
+#[cfg(unix)]
+async fn asked_to_stop() -> bool {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => interrupted.is_ok(),
+            terminated = terminate.recv() => terminated.is_some(),
+        },
+        Err(_) => tokio::signal::ctrl_c().await.is_ok(),
+    }
+}
+
+#[cfg(not(unix))]
+async fn asked_to_stop() -> bool {
+    tokio::signal::ctrl_c().await.is_ok()
 }
 
 /// What failed half-way for a reason that may pass is not lost.

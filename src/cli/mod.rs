@@ -1,5 +1,7 @@
 //! The command line: one verb per file; data on stdout, talk on stderr.
 
+mod abandon;
+mod commit;
 mod duplicate;
 pub mod exit;
 mod fork;
@@ -8,6 +10,7 @@ mod location;
 mod lookups;
 mod plan;
 mod probe;
+mod run;
 mod show;
 mod ui;
 mod uploads;
@@ -47,7 +50,7 @@ struct Cli {
 
 #[derive(Debug, clap::Args)]
 struct Global {
-    /// What to print on stdout: text for people, or one JSON document.
+    /// What to print on stdout: text for people, one JSON document, or a picture.
     #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Endpoint of an S3-compatible server, such as http://127.0.0.1:9000.
@@ -62,12 +65,17 @@ struct Global {
 enum Format {
     Text,
     Json,
+    /// A picture; only of `plan --workers`.
+    Svg,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
     Show(show::Args),
     Plan(plan::Args),
+    Run(run::Args),
+    Commit(commit::Args),
+    Abandon(abandon::Args),
     Fork(fork::Args),
     Verify(verify::Args),
     Duplicate(duplicate::Args),
@@ -79,6 +87,8 @@ enum Verb {
 struct Output {
     text: String,
     json: serde_json::Value,
+    /// The same as a picture, where there is one.
+    svg: Option<String>,
     code: u8,
 }
 
@@ -114,6 +124,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 async fn run(cli: &Cli) -> Result<Output> {
+    let draws = matches!(&cli.verb, Verb::Plan(args) if args.draws());
+    if cli.global.format == Format::Svg && !draws {
+        return Err(Error::invalid("there is no picture of this").hint(
+            "`forkpoint plan SNAPSHOT DESTINATION --workers N --format svg` draws the balance",
+        ));
+    }
     let mut options = Options::from_env();
     if let Some(url) = &cli.global.s3_endpoint {
         options = options.with("AWS_ENDPOINT_URL_S3", url);
@@ -128,6 +144,9 @@ async fn run(cli: &Cli) -> Result<Output> {
     match &cli.verb {
         Verb::Show(args) => show::run(args, &stores, &ui).await,
         Verb::Plan(args) => plan::run(args, &stores, &ui).await,
+        Verb::Run(args) => run::run(args, &stores, &ui).await,
+        Verb::Commit(args) => commit::run(args, &stores, &ui).await,
+        Verb::Abandon(args) => abandon::run(args, &stores, &ui).await,
         Verb::Fork(args) => fork::run(args, &stores, &ui).await,
         Verb::Verify(args) => verify::run(args, &stores, &ui).await,
         Verb::Duplicate(args) => duplicate::run(args, &stores, &ui).await,
@@ -140,6 +159,7 @@ fn print(format: Format, output: &Output) -> Result<()> {
     let text = match format {
         Format::Text => output.text.clone(),
         Format::Json => format!("{:#}\n", output.json),
+        Format::Svg => output.svg.clone().unwrap_or_default(),
     };
     let mut stdout = std::io::stdout().lock();
     match stdout

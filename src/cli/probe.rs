@@ -48,6 +48,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     Ok(Output {
         text: probe_text(&report),
         json: probe_json(&report),
+        svg: None,
         code: exit::DONE,
     })
 }

@@ -47,6 +47,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     Ok(Output {
         text: show_text(&report, args.files),
         json: show_json(&report),
+        svg: None,
         code: exit::DONE,
     })
 }

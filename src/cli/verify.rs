@@ -36,6 +36,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     Ok(Output {
         text: verify_text(&report),
         json: verify_json(&report),
+        svg: None,
         code: if report.problems.is_empty() {
             exit::DONE
         } else {

@@ -10,27 +10,45 @@
 //!    (`fork_local::every_fixture_forks_and_survives_its_original`).
 //! 4. An object at a destination that is not ours is an error, never overwritten
 //!    (`fork_refusals::a_stranger_at_a_destination_is_refused`).
+//! 5. Of a fork that many workers share each object is copied once, but those in flight when a worker is
+//!    killed; the result is that of one process
+//!    (`fork_workers::workers_that_are_killed_or_doubled_on_s3_make_the_same_fork`).
+//! 6. A plan that others wrote is believed in nothing that the snapshot's metadata says
+//!    (`fork_workers_refusals::a_hostile_or_damaged_plan_is_refused_before_anything_is_written`).
+//! 7. What is abandoned is removed only with proof that it is the fork's, and never once there may have been
+//!    a commit (`fork_workers_refusals::abandoning_removes_what_the_fork_has_left_and_nothing_else`).
 
+mod abandon;
+mod commit;
+mod document;
+mod evidence;
+mod export;
+mod site;
 mod source;
+mod understood;
+mod workers;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::progress::{Cancel, Progress};
-use crate::restore::{
-    Attempt, ExecuteOptions, Executed, ForkId, ForkPlan, Ground, Layout, execute, find_violations,
-    plan_fork, refuse_overlap,
-};
-use crate::snapshot::{CommitObject, Lookup, Snapshot};
-use crate::store::{Journal, Location, Method, Stat, Stores};
+use crate::restore::{Done, ExecuteOptions, Executed, ForkPlan, ForkTerms, Naming, execute};
+use crate::snapshot::{CommitObject, Snapshot};
+use crate::store::{Location, Method, Stat, Stores};
 use crate::verify;
 
+pub use abandon::{AbandonOptions, AbandonReport, abandon};
+pub use commit::{CommitOptions, CommitOutcome, CommitReport, Left, LeftReport, commit};
+pub use document::{PLAN_LIMIT_BYTES, read_plan, write_new, write_plan};
+pub use evidence::{Copier, Proof, Trust};
+pub use export::{Export, ExportKind, export};
+use site::{Site, prove};
 use source::refuse_other_services;
 pub use source::{MovedFrom, understand};
+use understood::Understood;
+pub use workers::{RunOptions, RunReport, Slice, plan_workers, run_slice};
 
 /// What to fork, and where to.
 #[derive(Debug, Clone)]
@@ -46,6 +64,8 @@ pub struct ForkRequest {
     /// Files on another service than the snapshot's own may be read, such as files of this machine
     /// for a snapshot in a bucket.
     pub other_services: bool,
+    /// How the objects of the fork are named.
+    pub naming: Naming,
     /// How the plan is run.
     pub execute: ExecuteOptions,
 }
@@ -59,6 +79,7 @@ impl ForkRequest {
             moved_from: Vec::new(),
             look_in: Vec::new(),
             other_services: false,
+            naming: Naming::default(),
             execute: ExecuteOptions::default(),
         }
     }
@@ -71,8 +92,30 @@ pub struct PlannedFork {
     pub plan: ForkPlan,
     /// The snapshot that is forked.
     pub source: Snapshot,
-    commit: CommitObject,
+    /// How the source was understood.
+    pub terms: ForkTerms,
+    commit_object: &'static str,
     metadata: Bytes,
+}
+
+impl PlannedFork {
+    /// Where it is written.
+    fn site<'a>(&self, stores: &'a Stores) -> Result<Site<'a>> {
+        let plan = &self.plan;
+        Site::new(
+            stores,
+            &plan.fork_id,
+            &plan.source,
+            &plan.destination,
+            &plan.snapshot,
+            self.commit_object,
+        )
+    }
+
+    fn places(&self) -> Vec<Location> {
+        let tasks = self.plan.tasks.iter();
+        tasks.map(|t| t.destination.clone()).collect()
+    }
 }
 
 /// What a fork came to.
@@ -112,75 +155,47 @@ pub async fn plan(
     request: &ForkRequest,
     progress: &dyn Progress,
 ) -> Result<PlannedFork> {
-    let mut commit = CommitObject::read(stores, &request.snapshot).await?;
+    let commit = CommitObject::read(stores, &request.snapshot).await?;
     let (source, lookup, stats) = understand(stores, &commit, request, progress).await?;
-    refuse_other_services(stores, &commit, &source, request)?;
-    stores.check_bucket(&request.destination).await?;
-    let problems = verify::find_problems(&source, &stats);
-    if !problems.is_empty() {
-        return Err(verify::damage_error(&source, &problems).during("fork"));
+    if !request.other_services {
+        let moved = request.moved_from.iter().filter_map(|m| m.new.as_ref());
+        let named: Vec<&Location> = moved.chain(&request.look_in).collect();
+        refuse_other_services(stores, &commit, &source, &named)?;
     }
-    let digest = Sha256::digest(&commit.bytes);
-    let id = ForkId::new(
-        &stores.canonical(&commit.location),
-        &digest,
-        &stores.canonical(&request.destination),
-    );
-    let layout = Layout::new(
-        id,
-        &source.directory,
-        source.checkpoint_id,
-        &request.destination,
-        &source.folders,
-    )?;
-    refuse_overlap(
-        &Ground::of_source(&source).real(stores).await?,
-        &Ground::of_fork(&layout)?.real(stores).await?,
-    )
-    .map_err(|e| e.during("fork to").at(&request.destination))?;
-    let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
-    let plan = plan_fork(
-        &source,
-        &layout,
-        commit.format.commit_object(),
-        &hex,
-        &stats,
-        |from, to, size| stores.method(from, to, size),
-    )?;
-    let metadata = rewrite(&commit, &lookup, &plan)?;
-    // What the plan needs of it is in `source` and `metadata` now.
-    commit.bytes = Bytes::new();
-    Ok(PlannedFork {
-        plan,
-        source,
-        commit,
-        metadata,
-    })
+    stores.check_bucket(&request.destination).await?;
+    refuse_damaged(&source, &stats)?;
+    let terms = ForkTerms {
+        commit: commit.location.clone(),
+        lookup,
+        naming: request.naming,
+        done: Done::default(),
+    };
+    let understood = Understood::new(stores, commit, source, terms, &request.destination).await?;
+    PlannedFork::new(stores, understood, &stats)
 }
 
-/// The new commit object.
-fn rewrite(commit: &CommitObject, lookup: &Lookup, plan: &ForkPlan) -> Result<Bytes> {
-    let places: HashMap<&Location, &Location> = plan
-        .tasks
-        .iter()
-        .map(|t| (&t.source, &t.destination))
-        .chain(plan.folders.iter().map(|f| (&f.source, &f.destination)))
-        .collect();
-    commit
-        .format
-        .rewrite(
-            &commit.bytes,
-            lookup,
-            &plan.snapshot,
-            &|old| match places.get(old) {
-                Some(new) => Ok((*new).clone()),
-                None => {
-                    Err(Error::new(ErrorKind::Internal, "a reference is not in the plan").at(old))
-                }
-            },
-        )
-        .map(Bytes::from)
-        .map_err(|e| e.during("rewrite").at(&commit.location))
+fn refuse_damaged(source: &Snapshot, stats: &HashMap<Location, Option<Stat>>) -> Result<()> {
+    let problems = verify::find_problems(source, stats);
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(verify::damage_error(source, &problems).during("fork")),
+    }
+}
+
+impl PlannedFork {
+    fn new(
+        stores: &Stores,
+        understood: Understood,
+        stats: &HashMap<Location, Option<Stat>>,
+    ) -> Result<PlannedFork> {
+        Ok(PlannedFork {
+            plan: understood.plan(stores, stats)?,
+            metadata: understood.metadata()?,
+            commit_object: understood.commit.format.commit_object(),
+            source: understood.source,
+            terms: understood.terms,
+        })
+    }
 }
 
 /// Runs a fork from the plan to the proof.
@@ -218,146 +233,52 @@ pub async fn run(
     cancel: &Cancel,
 ) -> Result<ForkReport> {
     let plan = &planned.plan;
-    let commit_at = plan.snapshot.join(planned.commit.format.commit_object())?;
-    let note_at = Attempt::location(&plan.destination, &plan.snapshot)?;
-    let attempt = Attempt::new(&plan.fork_id, &plan.source);
-    let under_way = attempt.is_under_way(stores, &note_at).await?;
-    let committed = is_committed(stores, &commit_at, &planned.metadata).await?;
-    let executed = match committed {
-        true => Executed {
+    let site = planned.site(stores)?;
+    let ours = || Ok(planned.metadata.clone());
+    let under_way = site.is_under_way().await?;
+    let mut committed = site.is_committed(ours).await?;
+    let noted = under_way || !committed;
+    if !under_way && !committed {
+        site.begin(&planned.places()).await?;
+        // Another run may have ended between the look and the note.
+        committed = site.is_committed(ours).await?;
+    }
+    let journal = match noted {
+        true => Some(site.journal().await?),
+        false => None,
+    };
+    let executed = match &journal {
+        Some(journal) if !committed => {
+            let executed = execute(stores, &plan.tasks, journal, options, progress, cancel).await?;
+            cancel.check()?;
+            site.commit(journal, &planned.metadata).await?;
+            executed
+        }
+        _ => Executed {
             reused: plan.objects,
             ..Executed::default()
         },
-        false => {
-            if !under_way {
-                refuse_taken(stores, plan).await?;
-                attempt.begin(stores, &note_at).await?;
-                // Another fork may have ended between the look and the note.
-                is_committed(stores, &commit_at, &planned.metadata).await?;
-            }
-            let journal = Arc::new(Journal::open(stores, &plan.destination, &plan.fork_id).await?);
-            let executed =
-                execute(stores, &plan.tasks, &journal, options, progress, cancel).await?;
-            cancel.check()?;
-            commit(stores, &commit_at, &planned.metadata).await?;
-            executed
-        }
     };
-    prove(stores, planned, progress).await?;
-    if under_way || !committed {
-        let journal = Journal::open(stores, &plan.destination, &plan.fork_id).await?;
-        stores.undo_unfinished(&journal).await?;
-        // The note last: while it is there, a rerun takes up where this one stopped.
-        journal.remove().await?;
-        stores.delete(&note_at).await?;
+    prove(stores, plan, progress).await?;
+    if let Some(journal) = &journal {
+        site.tidy(journal).await?;
     }
-    stores
-        .remove_empty_folders(&note_at, &plan.destination)
-        .await;
-    let Executed {
-        copied,
-        reused,
-        methods,
-    } = executed;
-    Ok(ForkReport {
-        snapshot: plan.snapshot.clone(),
-        source: plan.source.clone(),
-        fork_id: plan.fork_id.clone(),
-        objects: plan.objects,
-        bytes: plan.bytes,
-        copied,
-        reused,
-        methods,
-        independent: true,
-    })
+    site.remove_empty_folders().await;
+    Ok(ForkReport::of(plan, executed))
 }
 
-/// Where no fork is under way, nothing may be at the destinations: an equal object there may be a
-/// finished fork's, and belong to a running job by now.
-async fn refuse_taken(stores: &Stores, plan: &ForkPlan) -> Result<()> {
-    let destinations: Vec<Location> = plan.tasks.iter().map(|t| t.destination.clone()).collect();
-    let there = stores.stat_all(&destinations).await?;
-    match destinations
-        .iter()
-        .find(|at| matches!(there.get(at), Some(Some(_))))
-    {
-        None => Ok(()),
-        Some(at) => Err(Error::refused(
-            "an object is already there, and no fork to this place is under way: it may be in use",
-        )
-        .at(at)
-        .hint("it was left as it is; choose another destination")),
-    }
-}
-
-/// A commit object at the destination is either the one that we would write, or not ours.
-async fn is_committed(stores: &Stores, at: &Location, ours: &Bytes) -> Result<bool> {
-    let Some(stat) = stores.find(at).await? else {
-        return Ok(false);
-    };
-    if stat.size == ours.len() as u64 && stores.read(at, stat.size).await? == *ours {
-        return Ok(true);
-    }
-    Err(Error::refused("another snapshot is already there")
-        .at(at)
-        .hint("it was left as it is; choose another destination"))
-}
-
-async fn commit(stores: &Stores, at: &Location, metadata: &Bytes) -> Result<()> {
-    match stores.put(at, metadata.clone(), true).await {
-        Ok(_) => Ok(()),
-        // Another run of the same fork was faster, or it is refused.
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            is_committed(stores, at, metadata).await.map(|_| ())
+impl ForkReport {
+    fn of(plan: &ForkPlan, executed: Executed) -> ForkReport {
+        ForkReport {
+            snapshot: plan.snapshot.clone(),
+            source: plan.source.clone(),
+            fork_id: plan.fork_id.clone(),
+            objects: plan.objects,
+            bytes: plan.bytes,
+            copied: executed.copied,
+            reused: executed.reused,
+            methods: executed.methods,
+            independent: true,
         }
-        Err(e) => Err(e.during("commit")),
-    }
-}
-
-/// Reads back what was written and proves from it alone that the fork stands alone.
-async fn prove(stores: &Stores, planned: &PlannedFork, progress: &dyn Progress) -> Result<()> {
-    let plan = &planned.plan;
-    let fail = |why: String| {
-        Err(
-            Error::corrupt(format!("the fork was written but is not proved: {why}"))
-                .during("prove")
-                .at(&plan.snapshot),
-        )
-    };
-    let written = CommitObject::read(stores, &plan.snapshot)
-        .await?
-        .snapshot()?;
-    let places: HashSet<Location> = plan
-        .tasks
-        .iter()
-        .map(|t| t.destination.clone())
-        .chain(plan.folders.iter().map(|f| f.destination.clone()))
-        .collect();
-    if let Some(first) = find_violations(&written, &plan.destination, &places).first() {
-        return fail(first.to_string());
-    }
-    if written.objects.len() as u64 != plan.objects {
-        return fail(format!(
-            "it refers to {} objects, not {}",
-            written.objects.len(),
-            plan.objects
-        ));
-    }
-    let stats = verify::look_at_objects(stores, &written, progress).await?;
-    for task in &plan.tasks {
-        match stats.get(&task.destination) {
-            Some(Some(Stat { size, .. })) if *size == task.size => {}
-            Some(Some(Stat { size, .. })) => {
-                return fail(format!(
-                    "{} is {size} bytes long, not {}",
-                    task.destination, task.size
-                ));
-            }
-            _ => return fail(format!("{} is not there", task.destination)),
-        }
-    }
-    match verify::find_problems(&written, &stats).first() {
-        Some(problem) => fail(format!("{}: {}", problem.location, problem.problem)),
-        None => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
-use crate::snapshot::{CommitObject, Lookup, Prefix, Snapshot};
+use crate::snapshot::{CommitObject, LookupRules, MovedPlace, Prefix, Snapshot};
 use crate::store::{Location, Stat, Stores};
 use crate::verify;
 
@@ -18,8 +18,10 @@ const MOVED_SAMPLE: usize = 8;
 pub struct MovedFrom {
     /// The text as the user gave it, for messages.
     text: String,
+    /// The old place as it was typed.
+    old_text: String,
     old: Prefix,
-    new: Option<Location>,
+    pub(super) new: Option<Location>,
 }
 
 impl MovedFrom {
@@ -46,14 +48,15 @@ impl MovedFrom {
         }
         Ok(MovedFrom {
             text: text.into(),
+            old_text: old.into(),
             old: Prefix::parse(old)?,
             new,
         })
     }
 }
 
-/// Reads a snapshot by the rules of the request: where its objects lie, and what the stores say of
-/// them.
+/// Reads a snapshot by the rules of the request: where its objects lie, by which rules that was
+/// found, and what the stores say of them.
 ///
 /// # Errors
 ///
@@ -63,50 +66,42 @@ pub async fn understand(
     commit: &CommitObject,
     request: &ForkRequest,
     progress: &dyn Progress,
-) -> Result<(Snapshot, Lookup, HashMap<Location, Option<Stat>>)> {
-    let mut lookup = Lookup::new(commit.directory.clone());
+) -> Result<(Snapshot, LookupRules, HashMap<Location, Option<Stat>>)> {
+    let mut rules = LookupRules::default();
     for moved in &request.moved_from {
         let new = match &moved.new {
             Some(new) => Some(new.clone()),
             None => find_moved(stores, commit, moved).await?,
         };
-        if let Some(new) = new {
-            lookup.add_moved(moved.old.clone(), new);
+        if let Some(to) = new {
+            let from = moved.old_text.clone();
+            rules.moved.push(MovedPlace { from, to });
         }
     }
-    let mut source = commit.snapshot_by(&lookup)?;
+    let mut source = commit.snapshot_by(&rules.lookup(&commit.directory)?)?;
     let mut stats = verify::look_at_objects(stores, &source, progress).await?;
     if !request.look_in.is_empty()
-        && look_elsewhere(stores, &source, &stats, &request.look_in, &mut lookup).await?
+        && look_elsewhere(stores, &source, &stats, &request.look_in, &mut rules).await?
     {
-        source = commit.snapshot_by(&lookup)?;
+        source = commit.snapshot_by(&rules.lookup(&commit.directory)?)?;
         stats = verify::look_at_objects(stores, &source, progress).await?;
     }
-    Ok((source, lookup, stats))
+    Ok((source, rules, stats))
 }
 
 /// Metadata in a bucket must not have files of this machine copied into a bucket, unless the user
-/// says so.
+/// has `named` the place.
 pub(super) fn refuse_other_services(
     stores: &Stores,
     commit: &CommitObject,
     source: &Snapshot,
-    request: &ForkRequest,
+    named: &[&Location],
 ) -> Result<()> {
-    if request.other_services {
-        return Ok(());
-    }
     let service = |at: &Location| {
         let bucket = stores.canonical(at).bucket();
         (bucket.provider, bucket.account)
     };
     let own = service(&commit.location);
-    let named: Vec<&Location> = request
-        .moved_from
-        .iter()
-        .filter_map(|m| m.new.as_ref())
-        .chain(&request.look_in)
-        .collect();
     let stranger = source
         .objects
         .iter()
@@ -190,7 +185,7 @@ async fn look_elsewhere(
     source: &Snapshot,
     stats: &HashMap<Location, Option<Stat>>,
     folders: &[Location],
-    lookup: &mut Lookup,
+    rules: &mut LookupRules,
 ) -> Result<bool> {
     let mut any = false;
     for folder in folders {
@@ -205,7 +200,7 @@ async fn look_elsewhere(
         let there = stores.stat_all(&wanted).await?;
         for (relative, at) in lost {
             if matches!(there.get(&at), Some(Some(_))) {
-                lookup.add_elsewhere(relative.clone(), at);
+                rules.elsewhere.insert(relative.clone(), at);
                 any = true;
             }
         }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
@@ -14,6 +15,18 @@ use crate::store::{Location, Provider};
 /// the UUIDs and folder names that Flink writes, short enough for every file system.
 const NAME_LIMIT_BYTES: usize = 128;
 
+/// How the objects of a fork are named.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Naming {
+    /// As the engine would lay them: beside the commit object, and in `shared/` and `taskowned/`.
+    #[default]
+    Engine,
+    /// Under their whole old keys below one folder, `shared/FORK_ID`. The bulk copiers of the cloud
+    /// services can only put a prefix before a key. All references become absolute.
+    WholeKeys,
+}
+
 /// The identity of one fork: of this very metadata, to this very place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ForkId(String);
@@ -22,8 +35,21 @@ impl ForkId {
     /// The id of forking the snapshot whose commit object lies at `commit` with the given SHA-256
     /// to the root `destination` (both canonical).
     pub fn new(commit: &Location, metadata_sha256: &[u8], destination: &Location) -> ForkId {
+        ForkId::with_naming(commit, metadata_sha256, destination, Naming::Engine)
+    }
+
+    /// The same for a fork whose objects are named by `naming`: another fork.
+    pub fn with_naming(
+        commit: &Location,
+        metadata_sha256: &[u8],
+        destination: &Location,
+        naming: Naming,
+    ) -> ForkId {
         let mut hash = Sha256::new();
-        hash.update(b"forkpoint fork 1\0");
+        hash.update(match naming {
+            Naming::Engine => &b"forkpoint fork 1\0"[..],
+            Naming::WholeKeys => b"forkpoint fork 1 whole keys\0",
+        });
         identity(commit, &mut hash);
         hash.update([0]);
         hash.update(metadata_sha256);
@@ -36,15 +62,6 @@ impl ForkId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// 64 bits that tell this object's duplicate in this fork from all others, as 16 hex digits.
-    fn suffix(&self, source: &Location) -> String {
-        let mut hash = Sha256::new();
-        hash.update(self.0.as_bytes());
-        hash.update([0]);
-        identity(source, &mut hash);
-        hex(&hash.finalize()[..8])
-    }
 }
 
 impl fmt::Display for ForkId {
@@ -55,6 +72,12 @@ impl fmt::Display for ForkId {
 
 /// Which object, however its scheme is spelled.
 fn identity(at: &Location, hash: &mut Sha256) {
+    bucket_identity(at, hash);
+    hash.update(at.key());
+}
+
+/// Which bucket.
+fn bucket_identity(at: &Location, hash: &mut Sha256) {
     let bucket = at.bucket();
     hash.update(match bucket.provider {
         Provider::Local => "Local",
@@ -69,7 +92,6 @@ fn identity(at: &Location, hash: &mut Sha256) {
     hash.update([0]);
     hash.update(&bucket.name);
     hash.update([0]);
-    hash.update(at.key());
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -83,16 +105,60 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
+/// Tells the duplicates of one fork from all others.
+#[derive(Debug, Clone)]
+struct Suffixes {
+    id: ForkId,
+    /// A location in the bucket of most objects, and the hash of the id and that bucket.
+    near: Location,
+    begun: Sha256,
+}
+
+impl Suffixes {
+    fn new(id: ForkId, near: &Location) -> Suffixes {
+        let mut begun = Suffixes::begin(&id);
+        bucket_identity(near, &mut begun);
+        Suffixes {
+            id,
+            near: near.clone(),
+            begun,
+        }
+    }
+
+    fn begin(id: &ForkId) -> Sha256 {
+        let mut hash = Sha256::new();
+        hash.update(id.0.as_bytes());
+        hash.update([0]);
+        hash
+    }
+
+    /// 64 bits that tell this object's duplicate in this fork from all others, as 16 hex digits.
+    fn of(&self, source: &Location) -> String {
+        let mut hash = match self.near.same_bucket(source) {
+            true => self.begun.clone(),
+            false => {
+                let mut hash = Suffixes::begin(&self.id);
+                bucket_identity(source, &mut hash);
+                hash
+            }
+        };
+        hash.update(source.key());
+        hex(&hash.finalize()[..8])
+    }
+}
+
 /// The shape of a fork below its root: the snapshot's own folder with the commit object and the
 /// exclusive files, `shared/` and `taskowned/` beside it, as the engine itself would lay them.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    id: ForkId,
+    suffixes: Suffixes,
     source: Location,
     root: Location,
     snapshot: Location,
     shared: Location,
     task_owned: Location,
+    /// The folder below which objects have their whole old keys, if they are named so.
+    whole_keys: Option<Location>,
     folders: Vec<(Location, Location)>,
     /// The same, for look-ups: merged files come with two folders for each subtask.
     places: HashMap<Location, Location>,
@@ -112,37 +178,63 @@ impl Layout {
         root: &Location,
         folders: &[Folder],
     ) -> Result<Layout> {
+        Layout::with_naming(id, source, checkpoint_id, root, folders, Naming::Engine)
+    }
+
+    /// The same with objects named by `naming`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Layout::new`].
+    pub fn with_naming(
+        id: ForkId,
+        source: &Location,
+        checkpoint_id: i64,
+        root: &Location,
+        folders: &[Folder],
+        naming: Naming,
+    ) -> Result<Layout> {
         let snapshot = match source.name() {
             "" => root.join(&format!("chk-{checkpoint_id}"))?,
             name => root.join(name)?,
         };
         let (shared, task_owned) = (root.join("shared")?, root.join("taskowned")?);
+        let whole_keys = match naming {
+            Naming::Engine => None,
+            Naming::WholeKeys => Some(shared.join(&id.0)?),
+        };
+        let suffixes = Suffixes::new(id, source);
         let mut moves = Vec::with_capacity(folders.len());
         for folder in folders {
-            let to = if folder.location == *source {
-                snapshot.clone()
-            } else if folder.location.contains(source) {
+            let is_source = folder.location == *source;
+            if !is_source && folder.location.contains(source) {
                 return Err(Error::refused(
                     "the metadata has the engine delete this folder as a whole, and the snapshot lies in it",
                 )
                 .at(&folder.location));
+            }
+            let to = if let Some(below) = &whole_keys {
+                below.join(folder.location.key())?
+            } else if is_source {
+                snapshot.clone()
             } else {
                 let above = match folder.scope {
                     Scope::Exclusive => &snapshot,
                     Scope::Shared => &shared,
                     Scope::TaskOwned => &task_owned,
                 };
-                above.with_key(&new_key(above, &id, &folder.location))
+                above.with_owned_key(new_key(above, &suffixes, &folder.location))
             };
             moves.push((folder.location.clone(), to));
         }
         Ok(Layout {
-            id,
+            suffixes,
             source: source.clone(),
             root: root.clone(),
             snapshot,
             shared,
             task_owned,
+            whole_keys,
             places: moves.iter().cloned().collect(),
             folders: moves,
         })
@@ -150,7 +242,7 @@ impl Layout {
 
     /// The fork's id.
     pub fn id(&self) -> &ForkId {
-        &self.id
+        &self.suffixes.id
     }
 
     /// The folder of the new commit object.
@@ -168,6 +260,11 @@ impl Layout {
         &self.folders
     }
 
+    /// The folder below which objects have their whole old keys, if they are named so.
+    pub fn whole_keys(&self) -> Option<&Location> {
+        self.whole_keys.as_ref()
+    }
+
     /// Where the duplicate of `object` goes.
     ///
     /// What lies in the snapshot's own folder keeps its name there, so that relative references
@@ -178,6 +275,9 @@ impl Layout {
     ///
     /// `Invalid` for an object without a name.
     pub fn place(&self, object: &Object) -> Result<Location> {
+        if let Some(below) = &self.whole_keys {
+            return below.join(object.location.key());
+        }
         if let Some(relative) = &object.relative {
             return self.snapshot.join(relative);
         }
@@ -203,19 +303,19 @@ impl Layout {
             Scope::Shared => &self.shared,
             Scope::TaskOwned => &self.task_owned,
         };
-        Ok(above.with_key(&new_key(above, &self.id, &object.location)))
+        Ok(above.with_owned_key(new_key(above, &self.suffixes, &object.location)))
     }
 }
 
 /// The key of a duplicate in a folder: the source's name, shortened, and 16 hex digits.
-fn new_key(folder: &Location, id: &ForkId, source: &Location) -> String {
+fn new_key(folder: &Location, suffixes: &Suffixes, source: &Location) -> String {
     let name = source.name();
     let mut end = name.len().min(NAME_LIMIT_BYTES);
     while !name.is_char_boundary(end) {
         end -= 1;
     }
     let name = name.get(..end).unwrap_or("");
-    let suffix = id.suffix(source);
+    let suffix = suffixes.of(source);
     let folder = folder.key();
     let mut key = String::with_capacity(folder.len() + name.len() + suffix.len() + 2);
     if !folder.is_empty() {

@@ -12,6 +12,7 @@ mod attempt;
 mod balance;
 mod cost;
 mod destination;
+mod distribute;
 mod eligible;
 mod estimate;
 mod execute;
@@ -24,16 +25,19 @@ mod outcome;
 mod overlap;
 mod plan;
 mod planner;
+mod request;
 mod rescale;
 mod restore_plan;
 mod retry;
 mod segments;
 mod start_of_range;
+mod terms;
 
 pub use attempt::Attempt;
 pub use balance::{Balanced, BoundReason, WorkerReason, Workload, balance};
 pub use cost::{CostModel, MethodCost, MethodPrice, NANOSECONDS, PriceTable};
-pub use destination::{ForkId, Layout};
+pub use destination::{ForkId, Layout, Naming};
+pub use distribute::{distribute, unassigned};
 pub use estimate::{Estimate, MethodEstimate, WorkerEstimate, estimate};
 pub use execute::{ExecuteOptions, Executed, execute};
 pub use holders::{Assignment, assign_state};
@@ -41,11 +45,13 @@ pub use independence::{Violation, find_violations};
 pub use mode::{BackendCapability, Execution, RestoreMode, TargetJob, TargetOperator};
 pub use need::{DuplicateReason, SkipReason};
 pub use overlap::{Ground, refuse_overlap};
-pub use plan::{FolderMove, ForkPlan, LeftBehind, PLAN_VERSION, Task, plan_fork};
-pub use planner::{ObjectFacts, RestoreRequest, plan_restore};
+pub use plan::{FolderMove, ForkPlan, LeftBehind, PLAN_VERSION, Task, places_of, plan_fork};
+pub use planner::plan_restore;
+pub use request::{ObjectFacts, RestoreRequest};
 pub use rescale::{ChannelMapper, default_max_parallelism, key_groups_of, subtask_of, subtasks_of};
 pub use restore_plan::{
     BalanceReport, DroppedOperator, HolderOfTask, ImbalanceReason, KeepReason, Kept, LiveRange,
     RESTORE_PLAN_VERSION, RestorePlan, RestoreTask, Skipped, SourceFate, StartOfRange, WorkerLoad,
 };
-pub use retry::{Evidence, TaskState, judge, redistribute};
+pub use retry::{Evidence, TaskState, has_changed, judge, redistribute};
+pub use terms::{Done, ForkTerms};

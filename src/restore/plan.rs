@@ -1,7 +1,7 @@
 //! The plan of a fork: every object, where it is, where it goes, how. Pure and deterministic.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -97,32 +97,23 @@ pub struct ForkPlan {
     pub left_behind: Vec<LeftBehind>,
 }
 
-/// Makes the plan: `stats` says what each object of `snapshot` is in its store, `choose` how a
-/// pair of locations is copied.
+/// Where the duplicate of each object of `snapshot` goes, in their order.
 ///
 /// # Errors
 ///
-/// `Corrupt` if `stats` knows nothing of an object; `Refused` if two objects would get one name, or one
-/// the name of the commit object.
-pub fn plan_fork(
+/// `Refused` if two objects would get one name, or one the name of the commit object, of an object
+/// of the source, or of what forkpoint itself keeps there.
+pub fn places_of(
     snapshot: &Snapshot,
     layout: &Layout,
     commit_object: &str,
-    metadata_sha256: &str,
-    stats: &HashMap<Location, Option<Stat>>,
-    mut choose: impl FnMut(&Location, &Location, u64) -> Result<Choice>,
-) -> Result<ForkPlan> {
-    let mut tasks = Vec::with_capacity(snapshot.objects.len());
-    let mut taken: HashMap<Location, &Location> = HashMap::with_capacity(snapshot.objects.len());
-    let mut bytes = 0u64;
+) -> Result<Vec<Location>> {
+    let mut places: Vec<Location> = Vec::with_capacity(snapshot.objects.len());
     let reserved = [
         layout.snapshot().join(commit_object)?,
         layout.root().join(".forkpoint")?,
     ];
     for object in &snapshot.objects {
-        let Some(Some(stat)) = stats.get(&object.location) else {
-            return Err(Error::corrupt("the object is not there").at(&object.location));
-        };
         let destination = layout.place(object)?;
         if reserved.iter().any(|place| place.contains(&destination)) {
             return Err(Error::refused(format!(
@@ -130,17 +121,54 @@ pub fn plan_fork(
             ))
             .at(&object.location));
         }
-        if let Some(other) = taken.insert(destination.clone(), &object.location) {
+        places.push(destination);
+    }
+    let mut taken: HashMap<&Location, &Location> = HashMap::with_capacity(places.len());
+    for (object, place) in snapshot.objects.iter().zip(&places) {
+        if let Some(other) = taken.insert(place, &object.location) {
             return Err(Error::refused(format!(
-                "two objects would get the name {destination}: this one and {other}"
+                "two objects would get the name {place}: this one and {other}"
             ))
             .at(&object.location));
         }
-        let choice = choose(&object.location, &destination, stat.size)?;
+    }
+    match snapshot
+        .objects
+        .iter()
+        .find(|o| taken.contains_key(&o.location))
+    {
+        None => Ok(places),
+        Some(object) => {
+            Err(Error::refused("an object of the source would be overwritten").at(&object.location))
+        }
+    }
+}
+
+/// Makes the plan: `places` says where each object of `snapshot` goes ([`places_of`]), `stats` what
+/// it is in its store, `choose` how a pair of locations is copied.
+///
+/// # Errors
+///
+/// `Corrupt` if `stats` knows nothing of an object; what `choose` answers.
+pub fn plan_fork(
+    snapshot: &Snapshot,
+    layout: &Layout,
+    places: &[Location],
+    metadata_sha256: &str,
+    stats: &HashMap<Location, Option<Stat>>,
+    mut choose: impl FnMut(&Location, &Location, u64) -> Result<Choice>,
+) -> Result<ForkPlan> {
+    let mut tasks = Vec::with_capacity(snapshot.objects.len());
+    let mut bytes = 0u64;
+    for (object, destination) in snapshot.objects.iter().zip(places) {
+        let Some(Some(stat)) = stats.get(&object.location) else {
+            return Err(Error::corrupt("the object is not there").at(&object.location));
+        };
+        let choice = choose(&object.location, destination, stat.size)?;
         bytes = bytes.saturating_add(stat.size);
         tasks.push(Task {
             source: object.location.clone(),
-            destination,
+            destination: destination.clone(),
             size: stat.size,
             method: choice.method,
             reason: choice.reason.into(),
@@ -149,12 +177,6 @@ pub fn plan_fork(
             source_version: stat.version.clone(),
             storage_class: stat.storage_class.clone(),
         });
-    }
-    let sources: HashSet<&Location> = snapshot.objects.iter().map(|o| &o.location).collect();
-    if let Some(task) = tasks.iter().find(|t| sources.contains(&t.destination)) {
-        return Err(
-            Error::refused("an object of the source would be overwritten").at(&task.destination),
-        );
     }
     Ok(ForkPlan {
         version: PLAN_VERSION,

@@ -1,16 +1,14 @@
 //! Plans the restore of a job as a whole: which object is duplicated, by whom, to where, and why.
 //! Pure: no I/O, no clock, no chance.
 
-use std::borrow::Cow;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use crate::error::{Error, Result};
 use crate::snapshot::{Object, References, Snapshot, StateKind};
-use crate::store::{Location, Method, Stat};
+use crate::store::Location;
 
 use super::balance::{Balanced, Workload, balance};
-use super::cost::CostModel;
 use super::destination::Layout;
 use super::eligible::{Groups, HolderRun, Workers};
 use super::holders::{Assignment, assign_state, references};
@@ -19,40 +17,13 @@ use super::need::{DuplicateReason, SkipReason, need};
 use super::outcome::{balance_report, dropped_operators, fresh_operators, kept, loads};
 use super::overlap::{Ground, refuse_overlap};
 use super::plan::{FolderMove, Task};
+use super::request::{ObjectFacts, RestoreRequest};
 use super::restore_plan::{RESTORE_PLAN_VERSION, RestorePlan, RestoreTask, Skipped, SourceFate};
 use super::segments::live_part;
 use super::start_of_range::start_of_range;
 
 /// How many operators an error message names.
 const NAMED_IN_ERRORS: usize = 5;
-
-/// What is known of an object besides what the metadata says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectFacts {
-    /// Size and tags, as the store says.
-    pub stat: Stat,
-    /// How it will be copied.
-    pub method: Method,
-    /// Why so.
-    pub reason: Cow<'static, str>,
-}
-
-/// Everything that a plan is made from.
-#[derive(Debug, Clone, Copy)]
-pub struct RestoreRequest<'a> {
-    /// The snapshot, read with its references.
-    pub snapshot: &'a Snapshot,
-    /// SHA-256 of its commit object, in hex.
-    pub metadata_sha256: &'a str,
-    /// The job.
-    pub job: &'a TargetJob,
-    /// Who will own the snapshot.
-    pub mode: RestoreMode,
-    /// Where duplicates go. Needed for [`RestoreMode::NoClaim`] only.
-    pub layout: Option<&'a Layout>,
-    /// What duplicates cost.
-    pub cost: &'a CostModel,
-}
 
 /// Plans a restore. `facts` says how big each object is that will be duplicated to the given place,
 /// and how; its errors end the planning.
@@ -217,6 +188,7 @@ fn empty_plan(
         kept: Vec::new(),
         dropped: dropped_operators(request.snapshot, references, assignment),
         fresh: fresh_operators(request.job, assignment),
+        terms: None,
         unknown: serde_json::Map::new(),
     }
 }

@@ -13,6 +13,7 @@ use super::independence::{Violation, ViolationReason};
 use super::mode::{Execution, RestoreMode};
 use super::need::{DuplicateReason, SkipReason};
 use super::plan::{FolderMove, Task};
+use super::terms::ForkTerms;
 
 /// The newest document of this kind that this version writes and reads.
 pub const RESTORE_PLAN_VERSION: u32 = 1;
@@ -271,6 +272,9 @@ pub struct RestorePlan {
     pub dropped: Vec<DroppedOperator>,
     /// Operators of the job that start empty, by id.
     pub fresh: Vec<String>,
+    /// Of a fork that workers share: what they and the one who commits must know besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<ForkTerms>,
     /// Fields that this version does not know, kept as they are.
     #[serde(flatten)]
     pub unknown: serde_json::Map<String, serde_json::Value>,
@@ -299,7 +303,9 @@ impl RestorePlan {
     ///
     /// `Unsupported` for a newer version, `Corrupt` for anything else that is no plan.
     pub fn from_json(bytes: &[u8]) -> Result<RestorePlan> {
-        let damaged = |e| Error::corrupt("this is no restore plan").caused_by(e);
+        let damaged = |e: serde_json::Error| {
+            Error::corrupt(format!("this is no restore plan: {e}")).caused_by(e)
+        };
         let Version { version } = serde_json::from_slice(bytes).map_err(damaged)?;
         if version > RESTORE_PLAN_VERSION {
             return Err(Error::new(

@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::store::{Receipt, Stat, same_tag};
 
-use super::balance::{Workload, balance};
+use super::distribute::assign;
 use super::mode::Execution;
-use super::outcome::{balance_report, loads};
 use super::plan::Task;
 use super::restore_plan::{RestorePlan, RestoreTask};
 
@@ -64,7 +63,8 @@ pub fn judge(task: &RestoreTask, evidence: &Evidence<'_>) -> TaskState {
     }
 }
 
-fn has_changed(plan: &Task, now: &Stat) -> bool {
+/// Is the source no longer what was planned? Tags that one side does not know say nothing.
+pub fn has_changed(plan: &Task, now: &Stat) -> bool {
     let differ = |a: &Option<String>, b: &Option<String>| {
         a.is_some() && b.is_some() && !same_tag(a.as_deref(), b.as_deref())
     };
@@ -88,38 +88,16 @@ pub fn redistribute(plan: &RestorePlan, tasks: &[u32], workers: &[u32]) -> Resul
     let mut numbers = workers.to_vec();
     numbers.sort_unstable();
     numbers.dedup();
-    let count = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-    if count == 0 {
-        return Err(Error::invalid("there is no worker"));
-    }
     let mut wanted = tasks.to_vec();
     wanted.sort_unstable();
     wanted.dedup();
-    let mut left: Vec<RestoreTask> = wanted
-        .iter()
-        .filter_map(|index| plan.tasks.get(*index as usize).cloned())
-        .collect();
-    let workload = Workload {
-        workers: count,
-        costs: left.iter().map(|t| t.cost_ns).collect(),
-        group_of: vec![0; left.len()],
-        groups: vec![vec![(0, count)]],
-    };
-    let balanced = balance(&workload)?;
-    let chosen = balanced.worker_of.iter().zip(&balanced.reason_of);
-    for (task, (place, reason)) in left.iter_mut().zip(chosen) {
-        task.worker = numbers.get(*place as usize).copied().unwrap_or(0);
-        task.chosen = *reason;
-    }
     let mut other = RestorePlan {
-        execution: Execution::Offline { workers: count },
-        tasks: Vec::new(),
+        tasks: wanted
+            .iter()
+            .filter_map(|index| plan.tasks.get(*index as usize).cloned())
+            .collect(),
         ..plan.clone()
     };
-    other.objects = left.len() as u64;
-    other.bytes = left.iter().map(|t| t.duplicate.size).sum();
-    other.balance = balance_report(&workload, &balanced);
-    other.workers = loads(&numbers, &left);
-    other.tasks = left;
+    assign(&mut other, &numbers)?;
     Ok(other)
 }

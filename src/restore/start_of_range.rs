@@ -8,7 +8,7 @@ use crate::snapshot::{Handle, References};
 use super::holders::Assignment;
 use super::mode::TargetOperator;
 use super::need::need;
-use super::planner::RestoreRequest;
+use super::request::RestoreRequest;
 use super::rescale::subtask_of;
 use super::restore_plan::StartOfRange;
 

@@ -1,6 +1,8 @@
 //! From a path in the metadata to the place where the object really lies.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::store::{Location, normalize, split_text};
@@ -67,6 +69,45 @@ impl Prefix {
             None if rest.is_empty() => Some(String::new()),
             None => None,
         }
+    }
+}
+
+/// The rules of a [`Lookup`] as a document: what a plan carries, so that whoever runs it understands
+/// the metadata as its planner did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookupRules {
+    /// Places that were copied elsewhere by another tool. Earlier rules win.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<MovedPlace>,
+    /// Relative paths that were found outside the snapshot's folder, and where.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub elsewhere: BTreeMap<String, Location>,
+}
+
+/// Objects that the metadata places below `from` really lie below `to`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedPlace {
+    /// The old place, as text: it may be on a file system that we have no client for.
+    pub from: String,
+    /// The new one.
+    pub to: Location,
+}
+
+impl LookupRules {
+    /// The lookup by these rules for metadata in the folder `directory`.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if an old place names none.
+    pub fn lookup(&self, directory: &Location) -> Result<Lookup> {
+        let mut lookup = Lookup::new(directory.clone());
+        for moved in &self.moved {
+            lookup.add_moved(Prefix::parse(&moved.from)?, moved.to.clone());
+        }
+        for (relative, location) in &self.elsewhere {
+            lookup.add_elsewhere(relative.clone(), location.clone());
+        }
+        Ok(lookup)
     }
 }
 

@@ -13,6 +13,6 @@ pub use handle::{
     Distribution, FileRole, Handle, OperatorStatePart, Part, References, StateKind, StateReference,
 };
 pub use key_group::{KeyGroupRange, MAX_KEY_GROUPS};
-pub use lookup::{Lookup, Moved, Prefix};
+pub use lookup::{Lookup, LookupRules, Moved, MovedPlace, Prefix};
 pub use model::{DeclaredSize, Folder, Holder, Kind, Object, Operator, Scope, Snapshot};
 pub use read::{CommitObject, METADATA_LIMIT_BYTES, formats};

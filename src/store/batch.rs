@@ -314,25 +314,33 @@ impl Stores {
         let mut options = options.clone();
         options.source = Some(item.stat.clone());
         options.destination_is_free |= item.existing == Some(None);
-        match self
-            .duplicate(&item.source, &item.destination, &options)
-            .await
-        {
-            Ok(receipt) => Ok(ItemOutcome::Copied(receipt)),
-            // An earlier run, or another one at the same time, may have been there.
-            Err(e) if create_only && e.kind() == ErrorKind::AlreadyExists => {
-                let there = match self.stat(&item.destination).await {
-                    Ok(there) => there,
-                    // Nothing is there: what stands in the way is something else, such as a file
-                    // where a folder should be.
-                    Err(_) => return Err(e),
-                };
-                match self.is_duplicate(item, &there, None).await? {
-                    true => Ok(ItemOutcome::Reused),
-                    false => Err(taken(&item.destination)),
-                }
+        let mut again = true;
+        loop {
+            let result = self.duplicate(&item.source, &item.destination, &options);
+            let e = match result.await {
+                Ok(receipt) => return Ok(ItemOutcome::Copied(receipt)),
+                Err(e) => e,
+            };
+            // An earlier run, or another one at the same time, may have been there; or it has ended
+            // the upload that both were filling.
+            let lost = e.kind() == ErrorKind::NotFound;
+            if !create_only || !(lost || e.kind() == ErrorKind::AlreadyExists) {
+                return Err(e);
             }
-            Err(e) => Err(e),
+            match self.find(&item.destination).await {
+                Ok(Some(there)) => {
+                    return match self.is_duplicate(item, &there, None).await? {
+                        true => Ok(ItemOutcome::Reused),
+                        false => Err(taken(&item.destination)),
+                    };
+                }
+                Ok(None) if lost && again && self.find(&item.source).await?.is_some() => {
+                    again = false;
+                }
+                // Nothing is there: what stands in the way is something else, such as a file where a
+                // folder should be.
+                _ => return Err(e),
+            }
         }
     }
 

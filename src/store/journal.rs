@@ -33,6 +33,8 @@ enum Entry {
     Receipt(Receipt),
     Opened(Unfinished),
     Closed(Location),
+    /// From now on there may be a commit object.
+    Committing(Location),
 }
 
 /// A journal below some root.
@@ -51,6 +53,7 @@ pub struct Journal {
 struct State {
     receipts: HashMap<Location, Receipt>,
     unfinished: HashMap<Location, Unfinished>,
+    committing: bool,
 }
 
 impl fmt::Debug for Journal {
@@ -133,6 +136,7 @@ impl Journal {
             Entry::Closed(destination) => {
                 state.unfinished.remove(&destination);
             }
+            Entry::Committing(_) => state.committing = true,
         });
     }
 
@@ -165,6 +169,23 @@ impl Journal {
     /// All copies that an earlier run has left under way.
     pub fn unfinished(&self) -> Vec<Unfinished> {
         self.with_state(|state| state.unfinished.values().cloned().collect())
+    }
+
+    /// Somebody was about to write the commit object, and may have.
+    pub fn is_committing(&self) -> bool {
+        self.with_state(|state| state.committing)
+    }
+
+    /// Notes that the commit object `at` is about to be written: from now on somebody may be using what
+    /// was copied, even when the commit object has gone again. One request.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::put`].
+    pub async fn committing(&self, at: &Location) -> Result<()> {
+        self.write([Entry::Committing(at.clone())]).await?;
+        self.apply(Entry::Committing(at.clone()));
+        Ok(())
     }
 
     /// Adds receipts. One request. They are not kept in memory: this run knows what it did.

@@ -213,10 +213,19 @@ impl Location {
         self.key_below(&other.key)
     }
 
-    fn same_bucket(&self, other: &Location) -> bool {
-        self.provider == other.provider
-            && ((self.authority == other.authority && self.scheme == other.scheme)
-                || self.bucket() == other.bucket())
+    /// True if both are in one bucket, however their schemes are spelled.
+    pub(crate) fn same_bucket(&self, other: &Location) -> bool {
+        if self.provider != other.provider {
+            return false;
+        }
+        let equal = self.authority == other.authority;
+        match self.provider {
+            // The account is spelled in several ways, and other file systems go by their scheme.
+            Provider::Azure | Provider::Other => {
+                (equal && self.scheme == other.scheme) || self.bucket() == other.bucket()
+            }
+            _ => equal,
+        }
     }
 
     fn key_below<'o>(&self, key: &'o str) -> Option<&'o str> {
@@ -233,11 +242,16 @@ impl Location {
 
     /// Another key of the same bucket, in the same spelling.
     pub(crate) fn with_key(&self, key: &str) -> Location {
+        self.with_owned_key(key.to_string())
+    }
+
+    /// The same for a key that nobody else needs.
+    pub(crate) fn with_owned_key(&self, key: String) -> Location {
         Location {
             provider: self.provider,
             scheme: Arc::clone(&self.scheme),
             authority: Arc::clone(&self.authority),
-            key: key.into(),
+            key: key.into_boxed_str(),
         }
     }
 

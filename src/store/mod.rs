@@ -42,6 +42,7 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 
 pub use batch::{BatchOptions, BatchReport, Item, ItemOutcome};
+pub(crate) use duplicate::plain_hashes;
 pub use duplicate::{
     DuplicateOptions, Durability, Existing, PART_SIZE_BYTES, Preserve, SPLIT_AT_BYTES,
 };

@@ -29,11 +29,15 @@ impl Receipt {
     /// Does it prove that the object `there` at its destination is ours? It does if it names this
     /// very object, and the source as it was planned: at `source`, seen as `stat`.
     pub fn proves(&self, source: &Location, stat: &Stat, there: &Stat) -> bool {
-        let pin = there.pin(self.destination.provider());
-        pin.is_some()
-            && same_tag(self.destination_tag.as_deref(), pin)
+        self.is_of(there)
             && self.source == *source
             && same_tag(self.source_tag.as_deref(), stat.pin(source.provider()))
+    }
+
+    /// Is `there`, at the receipt's destination, the very object that was written?
+    pub fn is_of(&self, there: &Stat) -> bool {
+        let pin = there.pin(self.destination.provider());
+        pin.is_some() && there.size == self.bytes && same_tag(self.destination_tag.as_deref(), pin)
     }
 }
 

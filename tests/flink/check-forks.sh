@@ -6,6 +6,8 @@
 #                 `forkpoint verify`; Flink restores the fork, finds the original's state and runs to the same end
 #   claim         fork; Flink claims the fork, takes checkpoints until it has let the fork go, and deletes what it
 #                 owned; no byte of the original has changed and Flink still restores it
+#   workers       the same as independence, with forks that three workers share (plan, run side by side, commit); and with
+#                 forks whose objects have their whole old keys, as bulk copiers of cloud services name them
 #   refusal       a snapshot that Flink itself cannot restore is not forked, and nothing is committed
 #
 #   --originals   needs no forkpoint: checks the judge and the fixtures. Flink restores every fixture where it was
@@ -25,6 +27,7 @@ FORKPOINT=${FORKPOINT:-$top/target/release/forkpoint}
 FLINK_VERSIONS=${FLINK_VERSIONS:-1.20.5 2.2.1}
 CLAIMED=(1.20.5-rocks-inc-p2 1.20.5-filemerge-p2 1.20.5-chain-claim 1.20.5-changelog-rocks-p2
   2.2.1-rocks-inc-p2 2.2.1-filemerge-p2 2.2.1-forst-p2)
+SHARED=(1.20.5-changelog-rocks-p2 1.20.5-filemerge-p2 1.20.5-savepoint-native 1.20.5-chain-claim 2.2.1-rocks-inc-p2 2.2.1-forst-p2)
 
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 die() { echo "check-forks: $*" >&2; exit 2; }
@@ -110,10 +113,31 @@ judge() { # LOG URI options... -> last verdict line
   return $rc
 }
 
-# fork DESTINATION: runs forkpoint, checks its answer; sets fork_uri (the new snapshot) and detail.
+# by_workers DESTINATION OPTION...: a fork that three workers share; prints what `commit` answers.
+by_workers() {
+  local dest=$1 plan=$work/plan.json pids=() pid rc=0
+  shift
+  rm -f "$plan"
+  "$FORKPOINT" plan "$uri" "file://$dest" --workers 3 --out "$plan" "$@" >/dev/null || return
+  for i in 0 1 2; do
+    JOB_COMPLETION_INDEX=$i "$FORKPOINT" run "$plan" >/dev/null &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || rc=$?; done
+  [ $rc = 0 ] || return $rc
+  "$FORKPOINT" commit "$plan" --format json
+}
+
+# fork DESTINATION [OPTION...]: runs forkpoint, checks its answer; sets fork_uri (the new snapshot) and detail. With an
+# OPTION of `plan` the work is shared by three workers.
 fork() {
   local dest=$1 answer
-  answer=$("$FORKPOINT" fork "$uri" "file://$dest" --format json 2>"$work/fork.err" 8>&-)
+  shift
+  if [ $# = 0 ]; then
+    answer=$("$FORKPOINT" fork "$uri" "file://$dest" --format json 2>"$work/fork.err" 8>&-)
+  else
+    answer=$(by_workers "$dest" "$@" 2>"$work/fork.err" 8>&-)
+  fi
   local rc=$?
   if [ $rc != 0 ]; then
     detail="exit $rc: $(tail -n 1 "$work/fork.err")"
@@ -171,13 +195,16 @@ print(f"{len(files)} files and {len(folders)} folders, all below the fork")
 PY
 }
 
+# independence WHAT [OPTION...]
 independence() {
-  local dest=$work/forks/$fixture out rc
+  local dest=$work/forks/$fixture out rc what=$1
+  shift
+  rm -rf "$dest"
   started
   lay_out
-  fork "$dest"
+  fork "$dest" "$@"
   rc=$?
-  record "$(verdict $rc)" "$fixture" "fork" "$detail"
+  record "$(verdict $rc)" "$fixture" "$what" "$detail"
   take_away
   [ $rc = 0 ] || return
   out=$(references "$dest"); rc=$?
@@ -262,7 +289,11 @@ for meta_json in "$fixtures"/*/meta.json; do
     original
     continue
   fi
-  independence
+  independence "fork"
+  if [[ " ${SHARED[*]} " == *" $fixture "* ]]; then
+    independence "fork by 3 workers" --names engine
+    independence "fork, whole old keys" --names whole-keys
+  fi
   if [[ " ${CLAIMED[*]} " == *" $fixture "* ]]; then claim; fi
   for b in $broken; do refusal "$b"; done
   rm -rf "$work/forks" "$work/claimed" "$work/refused"

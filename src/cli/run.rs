@@ -1,0 +1,64 @@
+//! `forkpoint run`.
+
+use crate::error::Result;
+use crate::fork::{RunOptions, Slice, read_plan, run_slice};
+use crate::progress::Cancel;
+use crate::report::{run_json, run_text};
+use crate::restore::ExecuteOptions;
+use crate::store::Stores;
+
+use super::ui::Ui;
+use super::{Output, exit, interrupt, location};
+
+/// Do one worker's share of a plan: duplicate its objects and leave receipts.
+///
+/// It may be run again, at the same time and on other machines: what is there is not copied again.
+/// When all workers have ended, `forkpoint commit` makes the fork.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The plan, as `forkpoint plan --workers N --out PLAN` wrote it: a file or a URL.
+    plan: String,
+    /// Whose share, from 0. Kubernetes tells it to the pods of an Indexed Job.
+    #[arg(
+        long,
+        value_name = "I",
+        env = "JOB_COMPLETION_INDEX",
+        required_unless_present = "all"
+    )]
+    worker: Option<u32>,
+    /// The shares of all workers, as far as they are not done.
+    #[arg(long)]
+    all: bool,
+    /// Objects under way at once. Left out: 32 on local disk, and on object stores as many as the
+    /// store answers well, up to 256.
+    #[arg(long, value_name = "N")]
+    concurrency: Option<u16>,
+    /// Read files on other services than the snapshot's own too. Not taken from the plan.
+    #[arg(long)]
+    other_services: bool,
+}
+
+pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let plan = read_plan(stores, &location::parse(&args.plan)?).await?;
+    let slice = match (args.all, args.worker) {
+        (false, Some(worker)) => Slice::Worker(worker),
+        _ => Slice::All,
+    };
+    let options = RunOptions {
+        execute: ExecuteOptions {
+            objects_at_once: args.concurrency.map(|n| usize::from(n.max(1))),
+        },
+        other_services: args.other_services,
+    };
+    let cancel = Cancel::default();
+    let watch = tokio::spawn(interrupt::stop_on_interrupt(cancel.clone()));
+    let result = run_slice(stores, &plan, slice, &options, ui, &cancel).await;
+    watch.abort();
+    let report = result.map_err(interrupt::say_how_to_go_on)?;
+    Ok(Output {
+        text: run_text(&report),
+        json: run_json(&report),
+        svg: None,
+        code: exit::DONE,
+    })
+}

@@ -1,0 +1,227 @@
+//! Where a fork is written: its note, its journal, its commit object, and the proof. I/O.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
+use crate::restore::{Attempt, ForkPlan, find_violations};
+use crate::snapshot::CommitObject;
+use crate::store::{Journal, Location, Provider, Stat, Stores};
+use crate::verify;
+
+/// One fork's place.
+pub(super) struct Site<'a> {
+    stores: &'a Stores,
+    root: Location,
+    fork_id: String,
+    attempt: Attempt,
+    note_at: Location,
+    commit_at: Location,
+}
+
+impl<'a> Site<'a> {
+    /// The place of the fork `fork_id` of the snapshot in `source`: the new snapshot lies in the folder
+    /// `snapshot` below `root`.
+    pub(super) fn new(
+        stores: &'a Stores,
+        fork_id: &str,
+        source: &Location,
+        root: &Location,
+        snapshot: &Location,
+        commit_object: &str,
+    ) -> Result<Site<'a>> {
+        Ok(Site {
+            stores,
+            root: root.clone(),
+            fork_id: fork_id.to_string(),
+            attempt: Attempt::new(fork_id, source),
+            note_at: Attempt::location(root, snapshot)?,
+            commit_at: snapshot.join(commit_object)?,
+        })
+    }
+
+    /// Where the commit object goes.
+    pub(super) fn commit_at(&self) -> &Location {
+        &self.commit_at
+    }
+
+    /// Is this fork under way? One request.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if another one is.
+    pub(super) async fn is_under_way(&self) -> Result<bool> {
+        self.attempt.is_under_way(self.stores, &self.note_at).await
+    }
+
+    /// Is this fork committed? One request, and one more if there is a commit object: it is either the
+    /// one that we would write, or not ours.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if another snapshot is there.
+    pub(super) async fn is_committed(&self, ours: impl FnOnce() -> Result<Bytes>) -> Result<bool> {
+        let Some(stat) = self.stores.find(&self.commit_at).await? else {
+            return Ok(false);
+        };
+        let ours = ours()?;
+        if stat.size == ours.len() as u64
+            && self.stores.read(&self.commit_at, stat.size).await? == ours
+        {
+            return Ok(true);
+        }
+        Err(Error::refused("another snapshot is already there")
+            .at(&self.commit_at)
+            .hint("it was left as it is; choose another destination"))
+    }
+
+    /// Writes the note of a fork that was not under way a moment ago, after a look that nothing is at
+    /// its `places`. One listing request if the destination is empty.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if something is there, or if another fork was faster.
+    pub(super) async fn begin(&self, places: &[Location]) -> Result<()> {
+        match self.refuse_taken(places).await {
+            Ok(true) => self.begin_anyway().await,
+            Ok(false) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Writes the note without looking what is there.
+    pub(super) async fn begin_anyway(&self) -> Result<()> {
+        self.attempt.begin(self.stores, &self.note_at).await
+    }
+
+    /// Where no fork is under way, nothing may be at the destinations: an equal object there may be a
+    /// finished fork's, and belong to a running job by now. True if nothing is; false if what is there
+    /// is this fork's, which another worker has begun meanwhile.
+    pub(super) async fn refuse_taken(&self, places: &[Location]) -> Result<bool> {
+        if places.is_empty() || self.is_empty().await {
+            return Ok(true);
+        }
+        if self.is_under_way().await? {
+            return Ok(false);
+        }
+        let there = self.stores.stat_all(places).await?;
+        let Some(at) = places
+            .iter()
+            .find(|at| matches!(there.get(at), Some(Some(_))))
+        else {
+            return Ok(true);
+        };
+        if self.is_under_way().await? {
+            return Ok(false);
+        }
+        Err(Error::refused(
+            "an object is already there, and no fork to this place is under way: it may be in use",
+        )
+        .at(at)
+        .hint("it was left as it is; choose another destination"))
+    }
+
+    /// Does a listing show that nothing is below the root? Not asked on local disk, where a look at each
+    /// place costs less than to walk a tree.
+    async fn is_empty(&self) -> bool {
+        if self.root.provider() == Provider::Local {
+            return false;
+        }
+        match self.stores.list_stream(&self.root) {
+            Ok(mut listing) => matches!(listing.try_next().await, Ok(None)),
+            Err(_) => false,
+        }
+    }
+
+    /// The fork's journal, with all that was written to it until now.
+    pub(super) async fn journal(&self) -> Result<Arc<Journal>> {
+        let journal = Journal::open(self.stores, &self.root, &self.fork_id).await?;
+        Ok(Arc::new(journal))
+    }
+
+    /// Writes the commit object, unless it is there. Two requests.
+    pub(super) async fn commit(&self, journal: &Journal, metadata: &Bytes) -> Result<()> {
+        journal.committing(&self.commit_at).await?;
+        match self
+            .stores
+            .put(&self.commit_at, metadata.clone(), true)
+            .await
+        {
+            Ok(_) => Ok(()),
+            // Another run of the same fork was faster, or it is refused.
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                match self.is_committed(|| Ok(metadata.clone())).await? {
+                    true => Ok(()),
+                    false => Err(e.during("commit")),
+                }
+            }
+            Err(e) => Err(e.during("commit")),
+        }
+    }
+
+    /// Removes what only a fork under way needs: unfinished copies, the journal, the note.
+    pub(super) async fn tidy(&self, journal: &Journal) -> Result<()> {
+        self.stores.undo_unfinished(journal).await?;
+        // The note last: while it is there, a rerun takes up where this one stopped.
+        journal.remove().await?;
+        self.stores.delete(&self.note_at).await
+    }
+
+    /// Removes folders of local disk that the note and the journal have left.
+    pub(super) async fn remove_empty_folders(&self) {
+        self.stores
+            .remove_empty_folders(&self.note_at, &self.root)
+            .await;
+    }
+}
+
+/// Reads back what was written and proves from it alone that the fork stands alone.
+pub(super) async fn prove(stores: &Stores, plan: &ForkPlan, progress: &dyn Progress) -> Result<()> {
+    let fail = |why: String| {
+        Err(
+            Error::corrupt(format!("the fork was written but is not proved: {why}"))
+                .during("prove")
+                .at(&plan.snapshot),
+        )
+    };
+    let written = CommitObject::read(stores, &plan.snapshot)
+        .await?
+        .snapshot()?;
+    let places: HashSet<Location> = plan
+        .tasks
+        .iter()
+        .map(|t| t.destination.clone())
+        .chain(plan.folders.iter().map(|f| f.destination.clone()))
+        .collect();
+    if let Some(first) = find_violations(&written, &plan.destination, &places).first() {
+        return fail(first.to_string());
+    }
+    if written.objects.len() as u64 != plan.objects {
+        return fail(format!(
+            "it refers to {} objects, not {}",
+            written.objects.len(),
+            plan.objects
+        ));
+    }
+    let stats = verify::look_at_objects(stores, &written, progress).await?;
+    for task in &plan.tasks {
+        match stats.get(&task.destination) {
+            Some(Some(Stat { size, .. })) if *size == task.size => {}
+            Some(Some(Stat { size, .. })) => {
+                return fail(format!(
+                    "{} is {size} bytes long, not {}",
+                    task.destination, task.size
+                ));
+            }
+            _ => return fail(format!("{} is not there", task.destination)),
+        }
+    }
+    match verify::find_problems(&written, &stats).first() {
+        Some(problem) => fail(format!("{}: {}", problem.location, problem.problem)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,221 @@
+//! A fork that many workers share: a plan for all of them, and a slice of it by each. `fork` is the
+//! same with one worker and no document.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::{Cancel, Progress};
+use crate::restore::{
+    CostModel, Done, ExecuteOptions, Executed, RestorePlan, Task, TaskState, distribute, execute,
+    has_changed, redistribute,
+};
+use crate::store::{Location, Method, Stores};
+
+use super::PlannedFork;
+use super::document::understand_plan;
+use super::evidence::{judge_all, look_at_places, refuse_strangers, source_changed};
+
+/// Spreads a planned fork over `workers` workers. What an earlier attempt has done, as its receipts
+/// prove, is counted and left out. Writes nothing.
+///
+/// Costs, besides [`plan`](super::plan), the look that nothing is in the way: one listing request if
+/// the destination is empty, else one listing per 1,000 objects, and the reading of the journal.
+///
+/// # Errors
+///
+/// `Refused` if the fork is committed already, if another one is under way, or if something that is
+/// not ours lies at a destination. `Invalid` without workers.
+pub async fn plan_workers(
+    stores: &Stores,
+    planned: &PlannedFork,
+    workers: u32,
+    cost: &CostModel,
+    progress: &dyn Progress,
+) -> Result<RestorePlan> {
+    let site = planned.site(stores)?;
+    if site.is_committed(|| Ok(planned.metadata.clone())).await? {
+        return Err(Error::refused("this fork is committed already")
+            .at(&planned.plan.snapshot)
+            .hint("`forkpoint verify` checks it"));
+    }
+    let whole = distribute(
+        &planned.plan,
+        planned.source.checkpoint_id,
+        workers,
+        cost,
+        planned.terms.clone(),
+    )?;
+    if !site.is_under_way().await? {
+        site.refuse_taken(&planned.places()).await?;
+        return Ok(whole);
+    }
+    let journal = site.journal().await?;
+    let there = look_at_places(stores, &whole.tasks, progress).await?;
+    let states = judge_all(&whole.tasks, None, &there, &journal);
+    refuse_strangers(&whole.tasks, &states)?;
+    let mut done = Done::default();
+    let mut left: Vec<u32> = Vec::new();
+    for ((index, task), state) in (0u32..).zip(&whole.tasks).zip(&states) {
+        match state {
+            TaskState::Proven => {
+                done.objects += 1;
+                done.bytes = done.bytes.saturating_add(task.duplicate.size);
+                continue;
+            }
+            TaskState::Unproven => done.unproven += 1,
+            _ => {}
+        }
+        left.push(index);
+    }
+    let numbers: Vec<u32> = (0..workers).collect();
+    let mut plan = redistribute(&whole, &left, &numbers)?;
+    if let Some(terms) = &mut plan.terms {
+        terms.done = done;
+    }
+    Ok(plan)
+}
+
+/// Which tasks of a plan to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slice {
+    /// Those of one worker.
+    Worker(u32),
+    /// All of them, whoever has been given them.
+    All,
+}
+
+/// How a worker runs its slice.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// How many at once.
+    pub execute: ExecuteOptions,
+    /// As in [`ForkRequest`](super::ForkRequest). Not taken from the plan: whoever runs it decides.
+    pub other_services: bool,
+}
+
+/// What one worker's run came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunReport {
+    /// The worker; none for all of them.
+    pub worker: Option<u32>,
+    /// The folder of the new snapshot, which is not there yet.
+    pub snapshot: Location,
+    /// The fork's id.
+    pub fork_id: String,
+    /// Objects of the slice.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects that this run copied.
+    pub copied: u64,
+    /// Objects that were there already, as receipts or contents prove.
+    pub reused: u64,
+    /// How many objects this run copied by which method.
+    pub methods: BTreeMap<Method, u64>,
+    /// The fork was committed before this run had anything to do.
+    pub committed: bool,
+}
+
+/// Runs a slice of a plan: brings its objects to their places and leaves receipts. May be run
+/// again, at the same time, and on another machine; what is there is not copied again.
+///
+/// Costs one read of the plan's metadata and one of each journal object, one listing per 1,000 objects
+/// of the destination, one copy request per object, one write per second or 1,000 receipts.
+///
+/// # Errors
+///
+/// `Invalid` for a worker that the plan does not have. `Refused` for a plan that is not that of the
+/// snapshot, for a destination that is taken, or if another fork is under way there. `Conflict`,
+/// with its name, if an object of the source has changed since the plan was made.
+pub async fn run_slice(
+    stores: &Stores,
+    plan: &RestorePlan,
+    slice: Slice,
+    options: &RunOptions,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<RunReport> {
+    let worker = match slice {
+        Slice::All => None,
+        Slice::Worker(number) if plan.workers.iter().any(|w| w.worker == number) => Some(number),
+        Slice::Worker(number) => return Err(no_such_worker(plan, number)),
+    };
+    let understood = understand_plan(stores, plan, options.other_services).await?;
+    let tasks: Vec<Task> = plan
+        .tasks
+        .iter()
+        .filter(|t| worker.is_none_or(|w| t.worker == w))
+        .map(|t| t.duplicate.clone())
+        .collect();
+    let mut report = RunReport {
+        worker,
+        snapshot: understood.layout.snapshot().clone(),
+        fork_id: understood.layout.id().to_string(),
+        objects: tasks.len() as u64,
+        bytes: tasks.iter().map(|t| t.size).sum(),
+        copied: 0,
+        reused: 0,
+        methods: BTreeMap::new(),
+        committed: false,
+    };
+    let site = understood.site(stores)?;
+    let metadata = || understood.metadata();
+    report.committed = site.is_committed(metadata).await?;
+    if report.committed || tasks.is_empty() {
+        report.reused = report.objects;
+        return Ok(report);
+    }
+    if !site.is_under_way().await? {
+        site.begin(&understood.places).await?;
+    }
+    let journal = site.journal().await?;
+    let result = execute(stores, &tasks, &journal, &options.execute, progress, cancel).await;
+    let executed = match result {
+        Ok(executed) => executed,
+        Err(e) => return Err(name_what_changed(stores, &tasks, e).await),
+    };
+    // Somebody else may have done this slice too, and committed meanwhile: then these receipts are of
+    // no use to anybody.
+    if site.is_committed(metadata).await? {
+        site.tidy(&journal).await?;
+        site.remove_empty_folders().await;
+    }
+    let Executed {
+        copied,
+        reused,
+        methods,
+    } = executed;
+    Ok(RunReport {
+        copied,
+        reused,
+        methods,
+        ..report
+    })
+}
+
+fn no_such_worker(plan: &RestorePlan, number: u32) -> Error {
+    let numbers = match plan.workers.as_slice() {
+        [] => "none".into(),
+        [first, .., last] => format!("{} to {}", first.worker, last.worker),
+        [only] => only.worker.to_string(),
+    };
+    Error::invalid(format!(
+        "the plan has no worker {number}; its workers are {numbers}"
+    ))
+    .hint("start as many workers as the plan was made for, numbered from 0")
+}
+
+/// A copy is refused when its source is no longer the one that was planned; says so, if that is why.
+async fn name_what_changed(stores: &Stores, tasks: &[Task], e: Error) -> Error {
+    if e.kind() != ErrorKind::Conflict {
+        return e;
+    }
+    let named = e.location().map(str::to_string);
+    let Some(task) = tasks.iter().find(|t| Some(t.source.to_string()) == named) else {
+        return e;
+    };
+    match stores.find(&task.source).await {
+        Ok(Some(now)) if has_changed(task, &now) => source_changed(task),
+        _ => e,
+    }
+}
