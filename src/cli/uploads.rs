@@ -83,6 +83,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     Ok(Output {
         text: uploads_text(&old, young.len(), args.abort, &failed, now),
         json: uploads_json(&old, young.len(), args.abort, &failed, now),
+        svg: None,
         code,
     })
 }
