@@ -349,6 +349,7 @@ def kill_and_resume(lab):
         before, left = server.counters().get("s3.copy-part", 0), server.open_uploads(to[1])
         lab.say(f"  after the kill: {before} of {parts} parts copied, {left} upload open")
         ran = lab.copy(ends, source, to, large=True)
+        server.turn([("latency-ms", 0)])
         lab.evidence(server, to)
         again = server.counters().get("s3.copy-part", 0) - before
         still = server.open_uploads(to[1])
