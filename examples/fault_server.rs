@@ -18,7 +18,7 @@ use fault::{ACCESS_KEY, ACCOUNT_KEY, ACCOUNTS, FaultServer, KNOBS, SECRET_KEY, S
 const USAGE: &str = "\
 fault_server [--port N] [--NAME VALUE]...
 
-  --port N                  S3 on port N, Google on N+1, Azure on N+2 (default 9100)
+  --port N                  S3 on port N, Google on N+1, Azure on N+2 (default 9100); 0: free ports
   --bucket SERVICE:NAME     makes a bucket; for azure ACCOUNT/CONTAINER
   --fill SERVICE:BUCKET:PREFIX:COUNT:BYTES
                             puts COUNT objects PREFIX00000000... there
@@ -29,7 +29,8 @@ fault_server [--port N] [--NAME VALUE]...
   --log                     keeps every request in memory, not only counters
 
 Knobs, as --NAME VALUE here and as /_fault/set?NAME=VALUE on any port while it runs;
-/_fault/counters shows the counters, /_fault/reset sets them to zero:
+/_fault/counters shows the counters, /_fault/requests what --log keeps, /_fault/reset sets
+both to nothing:
 ";
 
 fn service(name: &str) -> Result<Service, String> {
@@ -81,9 +82,13 @@ async fn run(arguments: &[String]) -> Result<(), String> {
             _ => named.push((name, value)),
         }
     }
-    let server = FaultServer::start_on([port, port + 1, port + 2])
+    let ports = match port {
+        0 => [0; 3],
+        _ => [port, port + 1, port + 2],
+    };
+    let server = FaultServer::start_on(ports)
         .await
-        .map_err(|e| format!("cannot listen on ports {port} to {}: {e}", port + 2))?;
+        .map_err(|e| format!("cannot listen on ports {ports:?}: {e}"))?;
     server.log().keep(log);
     for (name, value) in named {
         turn(&server, name, value)?;

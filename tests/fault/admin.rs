@@ -4,16 +4,20 @@ use std::time::Duration;
 
 use super::call::Call;
 use super::faults::{Action, Faults, Pending, PendingEnd, Rule};
-use super::log::Kind;
+use super::log::{Kind, Record};
 use super::reply::{Reply, Text};
 use super::server::Shared;
 
-/// Answers `/_fault/...`: `counters` shows them, `reset` sets them to zero, `set?NAME=VALUE` turns
-/// knobs.
+/// Answers `/_fault/...`: `counters` shows them, `requests` shows the requests that are kept,
+/// `reset` sets both to nothing, `set?NAME=VALUE` turns knobs.
 pub fn answer(shared: &Shared, call: &Call) -> Option<Reply> {
     let what = call.path.strip_prefix("/_fault/")?;
     Some(match what {
         "counters" => Reply::json(200, &serde_json::json!(shared.log.counters())),
+        "requests" => {
+            let lines: Vec<String> = shared.log.records().iter().map(Record::line).collect();
+            Reply::json(200, &serde_json::json!(lines))
+        }
         "reset" => {
             shared.log.reset();
             Reply::new(200)
@@ -55,6 +59,8 @@ damage=KIND[:CHANCE]      what is sent arrives with a wrong byte
 delay=KIND:MS[:CHANCE]    requests take this much longer
 trickle=EVERY:TOTAL       S3's copies take TOTAL ms longer and send a space every EVERY ms
 deny=PREFIX               requests for keys that begin so are answered with 403
+times=N                   the rule before it is for the next N requests only
+keys=PREFIX               the rule before it is for keys that begin so only
 clear=BOOL                all rules from here up are taken away";
 
 /// Turns one knob by name.
@@ -145,6 +151,17 @@ pub fn set(faults: &mut Faults, name: &str, value: &str) -> Result<(), String> {
                 code: "AccessDenied",
             };
             faults.add(Rule::always(action).for_keys(value));
+        }
+        "times" => {
+            let n = number()?;
+            if !faults.change_last(|rule| rule.times(n)) {
+                return Err(bad());
+            }
+        }
+        "keys" => {
+            if !faults.change_last(|rule| rule.for_keys(value)) {
+                return Err(bad());
+            }
         }
         "clear" => {
             if truth()? {

@@ -212,6 +212,14 @@ impl Faults {
         self
     }
 
+    /// Changes the rule that was added last; `false` if there is none.
+    pub fn change_last(&mut self, change: impl FnOnce(Rule) -> Rule) -> bool {
+        let last = self.rules.pop().map(change);
+        let there = last.is_some();
+        self.rules.extend(last);
+        there
+    }
+
     /// Takes all rules away.
     pub fn clear_rules(&mut self) {
         self.rules.clear();

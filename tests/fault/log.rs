@@ -78,6 +78,15 @@ pub struct Record {
     pub started: Instant,
 }
 
+impl Record {
+    /// On one line: `s3 copy PUT two/key 200`.
+    pub fn line(&self) -> String {
+        let (service, kind) = (self.service.as_str(), self.kind.as_str());
+        let (method, bucket, key) = (&self.method, &self.bucket, &self.key);
+        format!("{service} {kind} {method} {bucket}/{key} {}", self.status)
+    }
+}
+
 /// Counters, and the requests themselves while [`Log::keep`] is on.
 #[derive(Debug)]
 pub struct Log {

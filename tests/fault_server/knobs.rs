@@ -247,14 +247,36 @@ async fn every_knob_that_is_named_can_be_turned() {
         ("delay", "head:5"),
         ("trickle", "10:100"),
         ("deny", "secret/"),
+        ("times", "2"),
+        ("keys", "secret/"),
         ("clear", "true"),
     ] {
         let mut faults = Faults::default();
+        faults.add(Rule::always(Action::Reset));
         set_knob(&mut faults, name, value).unwrap();
         assert!(KNOBS.contains(&format!("{name}=")), "{name}");
-        assert!(set_knob(&mut faults, name, "?").is_err() || name == "deny");
+        assert!(set_knob(&mut faults, name, "?").is_err() || ["deny", "keys"].contains(&name));
     }
     let mut faults = Faults::default();
     assert!(set_knob(&mut faults, "other", "1").is_err());
     assert!(set_knob(&mut faults, "lose", "copy:2").is_err());
+    // There is no rule before them.
+    assert!(set_knob(&mut faults, "times", "1").is_err());
+    assert!(set_knob(&mut faults, "keys", "a").is_err());
+}
+
+#[tokio::test]
+async fn rules_by_name_are_limited_in_times_and_keys() {
+    let server = started().await;
+    let set = "/_fault/set?fail=get:503:SlowDown&times=2&keys=a";
+    assert_eq!(get(&server, set).await.unwrap().status, 200);
+    let mut statuses = Vec::new();
+    for key in ["b", "a", "a", "a"] {
+        statuses.push(get(&server, &format!("/one/{key}")).await.unwrap().status);
+    }
+    assert_eq!(statuses, [404, 503, 503, 200]);
+    let shown = get(&server, "/_fault/requests").await.unwrap();
+    let shown: Vec<String> = serde_json::from_slice(&shown.body).unwrap();
+    assert_eq!(shown.len(), 4, "{shown:?}");
+    assert_eq!(shown[1], "s3 get GET one/a 503");
 }
