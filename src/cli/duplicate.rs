@@ -96,6 +96,11 @@ impl Args {
         self.concurrency.map(|n| usize::from(n.max(1)))
     }
 
+    /// One object, not many.
+    pub(super) fn is_single(&self) -> bool {
+        !self.recursive && self.from_list.is_none()
+    }
+
     fn options(&self) -> DuplicateOptions {
         const MIB: u64 = 1024 * 1024;
         DuplicateOptions {

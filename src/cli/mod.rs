@@ -56,6 +56,15 @@ struct Global {
     /// Endpoint of an S3-compatible server, such as http://127.0.0.1:9000.
     #[arg(long, global = true, value_name = "URL")]
     s3_endpoint: Option<String>,
+    /// Memory for objects that pass through this process on their way between services, in MiB [default: 96].
+    #[arg(
+        long,
+        global = true,
+        value_name = "MIB",
+        env = crate::store::RELAY_MEMORY_SETTING,
+        value_parser = clap::value_parser!(u64).range(8..=1_048_576)
+    )]
+    relay_memory: Option<u64>,
     /// No progress bar.
     #[arg(long, short, global = true)]
     quiet: bool,
@@ -107,10 +116,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     start_log();
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
+    // For one object more threads cost more than they bring.
+    let mut runtime = match &cli.verb {
+        Verb::Duplicate(args) if args.is_single() => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return fail(&Error::new(ErrorKind::Internal, e.to_string())),
     };
@@ -133,6 +144,9 @@ async fn run(cli: &Cli) -> Result<Output> {
     let mut options = Options::from_env();
     if let Some(url) = &cli.global.s3_endpoint {
         options = options.with("AWS_ENDPOINT_URL_S3", url);
+    }
+    if let Some(mib) = cli.global.relay_memory {
+        options = options.with(crate::store::RELAY_MEMORY_SETTING, mib.to_string());
     }
     let stores = match &cli.verb {
         Verb::Duplicate(args) if args.ceiling().is_some() => {

@@ -50,7 +50,7 @@ pub use journal::Journal;
 pub use ladder::{Checked, Expected, Level};
 pub use location::{Bucket, Location, Provider};
 pub use method::{Choice, Facts, Method, S3_COPY_LIMIT_BYTES, choose};
-pub use open::{RELAY_BUDGET_BYTES, Store, Stores};
+pub use open::{RELAY_BUDGET_BYTES, RELAY_MEMORY_SETTING, Store, Stores};
 pub use open_uploads::OpenUpload;
 pub use options::Options;
 pub use probe::{ProbeOptions, ProbeReport, Timing};

@@ -24,8 +24,11 @@ use super::s3::S3Bucket;
 use super::stat::Stat;
 use super::{errors, http, local};
 
-/// Bytes that pass through this process at once when different stores are bridged.
-pub const RELAY_BUDGET_BYTES: u64 = 256 * 1024 * 1024;
+/// Bytes that pass through this process at once when different stores are bridged, unless the setting
+/// [`RELAY_MEMORY_SETTING`] says otherwise: twelve parts, enough for 1 GB/s at a tenth of a second each.
+pub const RELAY_BUDGET_BYTES: u64 = 96 * 1024 * 1024;
+/// The setting for it, in MiB.
+pub const RELAY_MEMORY_SETTING: &str = "FORKPOINT_RELAY_MEMORY_MIB";
 /// One permit of the budget.
 const PERMIT_BYTES: u64 = 64 * 1024;
 
@@ -41,6 +44,8 @@ struct Shared {
     memory: Arc<InMemory>,
     http: OnceLock<HttpClient>,
     relay: Arc<Semaphore>,
+    /// Permits of the relay's budget in all.
+    relay_permits: u64,
     /// Requests of our own in flight to one bucket at most.
     ceiling: usize,
 }
@@ -127,13 +132,23 @@ impl Stores {
     /// Stores with the given settings, that have at most `ceiling` requests of our own in flight to
     /// one bucket. How many really are, is learned from the store's answers.
     pub fn with_ceiling(options: Options, ceiling: usize) -> Stores {
-        let permits = usize::try_from(RELAY_BUDGET_BYTES / PERMIT_BYTES).unwrap_or(usize::MAX);
+        let budget = match options.get(RELAY_MEMORY_SETTING).map(str::parse::<u64>) {
+            Some(Ok(mib)) => mib.clamp(1, 1 << 20) * 1024 * 1024,
+            Some(Err(e)) => {
+                tracing::warn!("{RELAY_MEMORY_SETTING} is no number of MiB ({e}): not used");
+                RELAY_BUDGET_BYTES
+            }
+            None => RELAY_BUDGET_BYTES,
+        };
+        let relay_permits = budget / PERMIT_BYTES;
+        let permits = usize::try_from(relay_permits).unwrap_or(usize::MAX);
         Stores(Arc::new(Shared {
             options,
             opened: Mutex::default(),
             memory: Arc::default(),
             http: OnceLock::new(),
             relay: Arc::new(Semaphore::new(permits)),
+            relay_permits,
             ceiling,
         }))
     }
@@ -243,7 +258,7 @@ impl Stores {
 
     /// Waits until `bytes` may be held in memory for a relay.
     pub(crate) async fn relay_budget(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
-        let all = RELAY_BUDGET_BYTES / PERMIT_BYTES;
+        let all = self.0.relay_permits;
         let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES).min(all)).unwrap_or(u32::MAX);
         // Fails only when the semaphore is closed, which it never is.
         Arc::clone(&self.0.relay)

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::error::{Error, Result};
 
 /// Settings by the names that the providers' own tools use: `AWS_*`, `GOOGLE_*`, `AZURE_*`,
-/// `STORAGE_EMULATOR_HOST`.
+/// `STORAGE_EMULATOR_HOST`; and `FORKPOINT_RELAY_MEMORY_MIB`.
 ///
 /// [`Options::from_env`] takes them from the environment; a program that must not depend on its
 /// environment starts with [`Options::default`] and sets what it needs.
@@ -24,7 +24,7 @@ impl Options {
                 ["AWS_", "GOOGLE_", "AZURE_", "AZURITE_"]
                     .iter()
                     .any(|prefix| name.starts_with(prefix))
-                    || name == "STORAGE_EMULATOR_HOST"
+                    || ["STORAGE_EMULATOR_HOST", super::RELAY_MEMORY_SETTING].contains(&&**name)
             })
             .collect();
         Options { values }
