@@ -13,6 +13,7 @@
 mod azure_copy;
 mod batch;
 mod compare;
+mod delete;
 mod duplicate;
 mod errors;
 mod gcs_rewrite;

@@ -279,7 +279,7 @@ pub(crate) async fn put_object(
             size,
             tag: put.e_tag,
             version: put.version,
-            storage_class: None,
+            ..super::Stat::default()
         }),
         // The first of several attempts may have worked and its reply been lost: look before
         // saying that somebody else was there.
