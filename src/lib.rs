@@ -65,6 +65,7 @@ pub mod cli;
 mod clock;
 pub mod error;
 pub mod fork;
+pub mod ownership;
 pub mod progress;
 pub mod report;
 pub mod restore;

@@ -1,0 +1,33 @@
+//! Deletion: who depends on what, and may it go?
+//!
+//! [`survey()`] collects the evidence, [`Lineage`] turns it around, [`judge`] answers for one snapshot.
+//! Everything but the survey is a pure function. Nothing here knows how a fork is made or what a command prints.
+
+mod access;
+mod classify;
+mod evidence;
+mod identity;
+mod layout;
+mod lineage;
+mod names;
+mod record;
+mod retention;
+mod survey;
+mod verdict;
+
+pub use access::Access;
+pub use classify::{
+    Cause, Class, Classified, CleanPolicy, Doubt, Fate, MIN_AGE_MS, StayReason, classify,
+};
+pub use evidence::{MissingEvidence, MissingReason};
+pub use identity::{SnapshotId, short_job};
+pub use layout::{Place, common_root};
+pub use lineage::{Amount, Lineage, Parent};
+pub use names::{Names, ObjectId, is_odd};
+pub use record::{Claim, Mark, Pin, PinningFork, Restore};
+pub use retention::{Candidate, Keep, KeepRule, RetentionReason, parse_millis, retain};
+pub use survey::{Fact, Node, Records, Survey, survey};
+pub use verdict::{
+    Answer, Independence, NeedReason, ObjectVerdict, Verdict, human_millis, independence, judge,
+    judge_object,
+};
