@@ -4,13 +4,17 @@ mod duplicate;
 pub mod exit;
 mod fork;
 mod interrupt;
+mod lineage;
 mod location;
 mod lookups;
+mod ls;
 mod plan;
 mod probe;
+mod roots;
 mod show;
 mod ui;
 mod verify;
+mod why;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -65,7 +69,10 @@ enum Format {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Ls(ls::Args),
     Show(show::Args),
+    Lineage(lineage::Args),
+    Why(why::Args),
     Plan(plan::Args),
     Fork(fork::Args),
     Verify(verify::Args),
@@ -124,6 +131,9 @@ async fn run(cli: &Cli) -> Result<Output> {
     };
     let ui = Ui::new(cli.global.quiet);
     match &cli.verb {
+        Verb::Ls(args) => ls::run(args, &stores, &ui).await,
+        Verb::Lineage(args) => lineage::run(args, &stores, &ui).await,
+        Verb::Why(args) => why::run(args, &stores, &ui).await,
         Verb::Show(args) => show::run(args, &stores, &ui).await,
         Verb::Plan(args) => plan::run(args, &stores, &ui).await,
         Verb::Fork(args) => fork::run(args, &stores, &ui).await,

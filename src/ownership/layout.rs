@@ -152,6 +152,22 @@ pub fn common_root(at: &Location) -> Location {
         .unwrap_or_else(|| at.clone())
 }
 
+/// The root from which all that may use a snapshot or an object is seen, as far as its name tells: the
+/// folder above that of its job.
+pub fn root_of(at: &Location) -> Location {
+    let is_own = |folder: &Location| {
+        let name = folder.name();
+        matches!(name, "shared" | "taskowned" | "dstl")
+            || checkpoint_number(name).is_some()
+            || name.starts_with("savepoint-")
+    };
+    let topmost = std::iter::successors(Some(at.clone()), Location::parent)
+        .filter(is_own)
+        .last();
+    let inside = topmost.as_ref().unwrap_or(at);
+    common_root(&inside.parent().unwrap_or_else(|| inside.clone()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,5 +251,16 @@ mod tests {
         assert_eq!(common(format!("s3://b/ckpt/{job}")), "s3://b/ckpt");
         assert_eq!(common(format!("s3://b/{job}/x/{job}")), "s3://b");
         assert_eq!(common("s3://b/forks/chk-4".into()), "s3://b/forks/chk-4");
+        let root = |text: String| root_of(&at(&text)).to_string();
+        assert_eq!(root("s3://b/forks/chk-4".into()), "s3://b/forks");
+        assert_eq!(
+            root(format!("s3://b/forks/shared/job_a_op_b_0_1/{UUID}")),
+            "s3://b/forks"
+        );
+        assert_eq!(
+            root(format!("s3://b/ckpt/{job}/shared/{UUID}")),
+            "s3://b/ckpt"
+        );
+        assert_eq!(root("s3://b/chk-4".into()), "s3://b/");
     }
 }

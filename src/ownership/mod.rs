@@ -6,6 +6,7 @@
 mod access;
 mod classify;
 mod evidence;
+mod family_tree;
 mod identity;
 mod layout;
 mod lineage;
@@ -20,8 +21,9 @@ pub use classify::{
     Cause, Class, Classified, CleanPolicy, Doubt, Fate, MIN_AGE_MS, StayReason, classify,
 };
 pub use evidence::{MissingEvidence, MissingReason};
+pub use family_tree::{Branch, FamilyTree, Growth, SnapshotSummary, family_tree};
 pub use identity::{SnapshotId, short_job};
-pub use layout::{Place, common_root};
+pub use layout::{Place, common_root, root_of};
 pub use lineage::{Amount, Lineage, Parent};
 pub use names::{Names, ObjectId, is_odd};
 pub use record::{Claim, Mark, Pin, PinningFork, Restore};

@@ -4,16 +4,24 @@
 
 mod duplicate;
 mod fork;
+mod lineage;
+mod lineage_svg;
+mod ls;
 mod plan;
 mod probe;
 mod show;
 mod text;
 mod verify;
+mod why;
 
 pub use duplicate::{duplicate_json, duplicate_text, tree_json, tree_text};
 pub use fork::{fork_json, fork_text};
+pub use lineage::{lineage_json, lineage_text};
+pub use lineage_svg::lineage_svg;
+pub use ls::{ls_json, ls_text};
 pub use plan::{plan_json, plan_text};
 pub use probe::{probe_json, probe_text};
 pub use show::{ShowReport, show_json, show_text};
 pub use text::human_bytes;
 pub use verify::{verify_json, verify_text};
+pub use why::{object_json, object_text, why_json, why_text};
