@@ -133,7 +133,8 @@ fn summary(lineage: &Lineage<'_>, n: usize) -> Option<SnapshotSummary> {
     let survey = lineage.survey();
     let node = survey.nodes.get(n)?;
     let (total, exclusive) = (lineage.total(n), lineage.exclusive(n));
-    let users = lineage.users_of_snapshot(n);
+    let mut users = lineage.users_of_snapshot(n);
+    users.sort_by_key(|u| survey.nodes.get(*u).map(|n| (n.id.number, n.id.clone())));
     let claims = &survey.records.claims;
     Some(SnapshotSummary {
         snapshot: node.id.clone(),

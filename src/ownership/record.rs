@@ -21,8 +21,6 @@ use super::layout::OWN_FOLDER;
 pub(crate) const RECORD_VERSION: u32 = 1;
 /// Largest record that is read, in bytes.
 pub(crate) const RECORD_LIMIT_BYTES: u64 = 1024 * 1024;
-/// In place of a snapshot's name: what no snapshot refers to.
-pub(crate) const ORPHANS: &str = "_orphans";
 
 /// A named reason to keep a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +85,8 @@ pub struct Restore {
     pub created_unix_ms: u64,
 }
 
-/// A cleaner is about to delete a snapshot, or orphans of a job. Nobody may begin to use it.
+/// A cleaner is about to delete snapshots or orphans of one job. Nobody may begin to use them, and no
+/// fork may begin to write there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     /// 1.
@@ -100,7 +99,22 @@ pub struct Mark {
     pub created_unix_ms: u64,
     /// The cleaner begins no deletion from then on, in milliseconds since 1970.
     pub until_unix_ms: u64,
+    /// The names of the snapshots' folders.
+    pub snapshots: Vec<String>,
+    /// Objects that no snapshot refers to go too.
+    pub orphans: bool,
 }
+
+impl Mark {
+    /// True while a deletion of its cleaner may be under way.
+    pub fn is_active(&self, now: u64) -> bool {
+        now < self.until_unix_ms.saturating_add(MARK_MARGIN_MS)
+    }
+}
+
+/// How long after [`Mark::until_unix_ms`] a deletion that was begun before may still be under way, and how
+/// far two clocks may be apart: 15 minutes.
+pub const MARK_MARGIN_MS: u64 = 15 * 60_000;
 
 /// What a record is, by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +125,7 @@ pub(crate) enum RecordName {
     Claim(Location),
     /// A restore from the snapshot in this folder.
     Restore(Location),
-    /// A mark for the snapshot in this folder.
+    /// A mark for snapshots in this folder of a job.
     Mark(Location),
     /// The note of a fork to the snapshot in this folder.
     ForkNote(Location),
@@ -142,7 +156,7 @@ impl RecordName {
             ["pins", snapshot, _] => RecordName::Pin(home.child(snapshot)),
             ["claims", snapshot] => RecordName::Claim(home.child(snapshot)),
             ["restores", snapshot, _] => RecordName::Restore(home.child(snapshot)),
-            ["going", snapshot, _] => RecordName::Mark(home.child(snapshot)),
+            ["going", _] => RecordName::Mark(home),
             [snapshot] => RecordName::ForkNote(home.child(snapshot)),
             _ => RecordName::Other,
         }
@@ -170,8 +184,9 @@ pub(crate) fn restore_at(snapshot: &Location, job: &str) -> Result<Location> {
     Ok(own_folder(snapshot)?.child(&format!("restores/{}/{name}.json", snapshot.name())))
 }
 
-pub(crate) fn marks_of(snapshot: &Location) -> Result<Location> {
-    Ok(own_folder(snapshot)?.child(&format!("going/{}", snapshot.name())))
+/// Where marks for snapshots in the folder `home` of a job are.
+pub(crate) fn marks_in(home: &Location) -> Location {
+    home.child(&format!("{OWN_FOLDER}/going"))
 }
 
 pub(crate) fn ledger_at(root: &Location, plan: &str) -> Location {
@@ -276,8 +291,13 @@ mod tests {
             RecordName::Restore(snapshot.clone())
         );
         assert_eq!(
-            name(marks_of(&snapshot).map(|m| m.child("p.json"))),
-            RecordName::Mark(snapshot.clone())
+            name(
+                snapshot
+                    .parent()
+                    .map(|home| marks_in(&home).child("p.json"))
+                    .ok_or(Error::invalid(""))
+            ),
+            RecordName::Mark(snapshot.parent().unwrap())
         );
         let note = own_folder(&snapshot).map(|f| f.child("chk-42.json"));
         assert_eq!(name(note), RecordName::ForkNote(snapshot.clone()));

@@ -79,7 +79,7 @@ pub struct Records {
     pub claims: Vec<(Location, Claim)>,
     /// Who was started from a snapshot.
     pub restores: Vec<(Location, Restore)>,
-    /// What cleaners are about to delete, with the place of the mark.
+    /// What cleaners are about to delete, by the job's folder, with the place of the mark.
     pub marks: Vec<(Location, Location, Mark)>,
     /// Forks under way, by the folder of the new snapshot.
     pub forks: Vec<(Location, Attempt)>,

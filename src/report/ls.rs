@@ -56,9 +56,10 @@ fn row(tree: &FamilyTree, s: &SnapshotSummary) -> Vec<String> {
         name(if job.is_empty() { "-" } else { &job }),
         name(&s.snapshot.name),
         s.kind.as_str().to_string(),
-        match s.missing_objects {
-            0 => "yes".to_string(),
-            n => format!("no, {n} lost"),
+        match (s.missing_objects, s.outside_objects) {
+            (0, 0) => "yes".to_string(),
+            (0, n) => format!("{n} not seen"),
+            (n, _) => format!("no, {n} lost"),
         },
         age(tree.taken_at_unix_ms, s.modified_unix_ms),
         human_bytes(s.total.bytes),
