@@ -9,7 +9,7 @@ use crate::clock;
 use crate::error::Result;
 use crate::store::{Location, Stat, Stores};
 
-/// Access to objects and to the time.
+/// Access to objects, to the time and to chance.
 ///
 /// # Guarantees wanted
 ///
@@ -19,6 +19,9 @@ use crate::store::{Location, Stat, Stores};
 pub trait Access: Send + Sync {
     /// Milliseconds since 1970. Never from the store.
     fn now(&self) -> u64;
+
+    /// 64 random bits.
+    fn random(&self) -> u64;
 
     /// All objects below a folder, folder markers too. One request per 1,000 objects.
     ///
@@ -74,6 +77,10 @@ pub trait Access: Send + Sync {
 impl Access for Stores {
     fn now(&self) -> u64 {
         u64::try_from(clock::unix_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn random(&self) -> u64 {
+        clock::random_id()
     }
 
     fn list(&self, folder: &Location) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {

@@ -334,7 +334,7 @@ async fn write(
                 (node.directory != request.snapshot).then(|| request.snapshot.name().to_string());
             let claim = Claim {
                 version: RECORD_VERSION,
-                nonce: nonce(),
+                nonce: nonce(access),
                 job: request.job.clone(),
                 created_unix_ms,
                 with,
@@ -345,7 +345,7 @@ async fn write(
             let job = request.job.clone();
             let restore = Restore {
                 version: RECORD_VERSION,
-                nonce: nonce(),
+                nonce: nonce(access),
                 job,
                 mode,
                 created_unix_ms,

@@ -65,7 +65,7 @@ pub async fn pin(access: &dyn Access, snapshot: &Location, request: &PinRequest)
     let at = pin_at(snapshot, &request.name)?;
     let pin = Pin {
         version: RECORD_VERSION,
-        nonce: nonce(),
+        nonce: nonce(access),
         name: request.name.clone(),
         owner: request.owner.clone(),
         reason: request.reason.clone(),

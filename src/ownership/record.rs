@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::RestoreMode;
 use crate::store::Location;
 
+use super::access::Access;
 use super::layout::OWN_FOLDER;
 
 /// The newest version of every record that is written and read.
@@ -234,8 +234,8 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     }
 }
 
-pub(crate) fn nonce() -> String {
-    format!("{:016x}", clock::random_id())
+pub(crate) fn nonce(access: &dyn Access) -> String {
+    format!("{:016x}", access.random())
 }
 
 /// The bytes of a record.

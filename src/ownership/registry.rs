@@ -168,8 +168,9 @@ impl SharedStateRegistry {
         let lowest = self.lowest_retained;
         let mut subsumed = Subsumed::default();
         self.objects.retain(|id, object| {
-            let stays = object.last_used_by >= lowest;
-            if !stays && !object.foreign {
+            // What is not the job's own is remembered for ever, lest it be taken for its own one day.
+            let stays = object.foreign || object.last_used_by >= lowest;
+            if !stays {
                 subsumed.delete.push(id.clone());
             }
             if stays && object.holds_folder && object.created_by < lowest {
@@ -249,7 +250,10 @@ mod tests {
         let stored = serde_json::to_string(&registry).unwrap();
         let mut registry: SharedStateRegistry = serde_json::from_str(&stored).unwrap();
         assert_eq!(complete(&mut registry, 3, &["new"], 3), ["mine"]);
-        assert!(registry.get("theirs").is_none(), "forgotten, not deleted");
+        assert!(registry.get("theirs").unwrap().foreign);
+        registry.register(4, &object("theirs")).unwrap();
+        registry.confirm(4, ["theirs"]);
+        assert_eq!(complete(&mut registry, 5, &["other"], 5), ["new"]);
     }
 
     #[test]

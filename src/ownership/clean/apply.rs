@@ -151,7 +151,7 @@ pub async fn apply_plan(
     }
     // Only now: until here a pin saves its snapshot. Marks of this run alone, so that no other run takes
     // them away while it deletes.
-    let own = format!("{}-{}", header.plan, nonce());
+    let own = format!("{}-{}", header.plan, nonce(access));
     let until = access.now().saturating_add(LEASE_MS);
     write_marks(access, &header, &homes, &own, until).await?;
     let run = Run {

@@ -74,7 +74,7 @@ pub(crate) async fn open_ledger(
     loop {
         let entry = LedgerEntry {
             version: RECORD_VERSION,
-            nonce: nonce(),
+            nonce: nonce(access),
             plan: header.plan.clone(),
             opened_unix_ms: access.now(),
             objects: header.objects,
@@ -108,7 +108,7 @@ pub(crate) async fn write_marks(
     for (home, (snapshots, orphans)) in homes {
         let mark = Mark {
             version: RECORD_VERSION,
-            nonce: nonce(),
+            nonce: nonce(access),
             plan: header.plan.clone(),
             created_unix_ms: access.now(),
             until_unix_ms,
