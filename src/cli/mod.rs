@@ -1,5 +1,7 @@
 //! The command line: one verb per file; data on stdout, talk on stderr.
 
+mod claim;
+mod clean;
 mod duplicate;
 pub mod exit;
 mod fork;
@@ -8,11 +10,13 @@ mod lineage;
 mod location;
 mod lookups;
 mod ls;
+mod pin;
 mod plan;
 mod probe;
 mod roots;
 mod show;
 mod ui;
+mod usage;
 mod verify;
 mod why;
 
@@ -26,7 +30,8 @@ use crate::store::{Options, Stores};
 
 use ui::Ui;
 
-/// Duplicate checkpoints on object stores, independently and proved.
+/// Duplicate checkpoints on object stores, independently and proved; say who depends on what, and delete
+/// safely.
 ///
 /// Locations are paths or URLs: /path, file:, s3: (s3a:, s3n:, s3p:), gs:, az:, abfs(s):, wasb(s):.
 /// Credentials and endpoints come from each provider's usual environment variables (AWS_*, GOOGLE_*,
@@ -73,6 +78,10 @@ enum Verb {
     Show(show::Args),
     Lineage(lineage::Args),
     Why(why::Args),
+    Usage(usage::Args),
+    Pin(pin::Args),
+    Claim(claim::Args),
+    Clean(clean::Args),
     Plan(plan::Args),
     Fork(fork::Args),
     Verify(verify::Args),
@@ -134,6 +143,10 @@ async fn run(cli: &Cli) -> Result<Output> {
         Verb::Ls(args) => ls::run(args, &stores, &ui).await,
         Verb::Lineage(args) => lineage::run(args, &stores, &ui).await,
         Verb::Why(args) => why::run(args, &stores, &ui).await,
+        Verb::Usage(args) => usage::run(args, &stores, &ui).await,
+        Verb::Pin(args) => pin::run(args, &stores).await,
+        Verb::Claim(args) => claim::run(args, &stores, &ui).await,
+        Verb::Clean(args) => clean::run(args, &stores, &ui).await,
         Verb::Show(args) => show::run(args, &stores, &ui).await,
         Verb::Plan(args) => plan::run(args, &stores, &ui).await,
         Verb::Fork(args) => fork::run(args, &stores, &ui).await,

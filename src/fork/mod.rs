@@ -3,6 +3,10 @@
 //!
 //! Guarantees, each with the test that holds it to them (in `tests/`):
 //!
+//! 0. The source is pinned before the first copy, so that no clean deletes it meanwhile; the pin goes after the
+//!    proof (`ownership_cli::a_fork_pins_its_source_while_it_runs`). Where the source cannot be written to, the
+//!    fork goes on without and says so: nothing depends on the source once the fork is proved, and a source that
+//!    goes before makes the fork fail, not lie.
 //! 1. A fork never writes or deletes a source object (`fork_local::the_original_is_never_touched`).
 //! 2. The commit object is written last and create-if-absent; a fork that did not commit does not
 //!    exist (`fork_kill::a_killed_fork_on_local_disk_resumes` and its like).
@@ -11,6 +15,7 @@
 //! 4. An object at a destination that is not ours is an error, never overwritten
 //!    (`fork_refusals::a_stranger_at_a_destination_is_refused`).
 
+mod pinning;
 mod source;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,6 +25,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::ownership::refuse_destination;
 use crate::progress::{Cancel, Progress};
 use crate::restore::{
     Attempt, ExecuteOptions, Executed, ForkId, ForkPlan, Ground, Layout, execute, find_violations,
@@ -96,6 +102,8 @@ pub struct ForkReport {
     pub methods: BTreeMap<Method, u64>,
     /// True: proved from what was written.
     pub independent: bool,
+    /// Why the source could not be pinned while the fork ran, if it could not.
+    pub unpinned: Option<String>,
 }
 
 /// Makes the plan of a fork: reads the metadata, looks at every object, chooses names and methods.
@@ -223,17 +231,20 @@ pub async fn run(
     let attempt = Attempt::new(&plan.fork_id, &plan.source);
     let under_way = attempt.is_under_way(stores, &note_at).await?;
     let committed = is_committed(stores, &commit_at, &planned.metadata).await?;
+    let mut unpinned = None;
     let executed = match committed {
         true => Executed {
             reused: plan.objects,
             ..Executed::default()
         },
         false => {
+            unpinned = pinning::pin_source(stores, plan).await?;
             if !under_way {
-                refuse_taken(stores, plan).await?;
-                attempt.begin(stores, &note_at).await?;
-                // Another fork may have ended between the look and the note.
-                is_committed(stores, &commit_at, &planned.metadata).await?;
+                let begun = begin(stores, planned, &attempt, &note_at, &commit_at).await;
+                if begun.is_err() {
+                    pinning::unpin_source(stores, plan).await?;
+                }
+                begun?;
             }
             let journal = Arc::new(Journal::open(stores, &plan.destination, &plan.fork_id).await?);
             let executed =
@@ -249,6 +260,9 @@ pub async fn run(
         stores.undo_unfinished(&journal).await?;
         // The note last: while it is there, a rerun takes up where this one stopped.
         journal.remove().await?;
+        if unpinned.is_none() {
+            pinning::unpin_source(stores, plan).await?;
+        }
         stores.delete(&note_at).await?;
     }
     stores
@@ -269,7 +283,29 @@ pub async fn run(
         reused,
         methods,
         independent: true,
+        unpinned,
     })
+}
+
+/// Writes the note of a fork that is not under way yet, unless something is in the way.
+async fn begin(
+    stores: &Stores,
+    planned: &PlannedFork,
+    attempt: &Attempt,
+    note_at: &Location,
+    commit_at: &Location,
+) -> Result<()> {
+    refuse_taken(stores, &planned.plan).await?;
+    attempt.begin(stores, note_at).await?;
+    // A cleaner that has not seen the note has left a mark.
+    if let Err(e) = refuse_destination(stores, &planned.plan.snapshot).await {
+        stores.delete(note_at).await?;
+        return Err(e);
+    }
+    // Another fork may have ended between the look and the note.
+    is_committed(stores, commit_at, &planned.metadata)
+        .await
+        .map(|_| ())
 }
 
 /// Where no fork is under way, nothing may be at the destinations: an equal object there may be a

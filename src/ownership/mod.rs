@@ -18,6 +18,7 @@ mod record;
 mod registry;
 mod retention;
 mod survey;
+mod usage;
 mod verdict;
 
 pub use access::Access;
@@ -36,6 +37,7 @@ pub use record::{Claim, MARK_MARGIN_MS, Mark, Pin, PinningFork, Restore};
 pub use registry::{Handed, RegistryError, SharedObject, SharedStateRegistry, Subsumed};
 pub use retention::{Candidate, Keep, KeepRule, RetentionReason, parse_millis, retain};
 pub use survey::{Fact, Node, Records, Survey, survey};
+pub use usage::{Usage, usage};
 pub use verdict::{
     Answer, Independence, NeedReason, ObjectVerdict, Verdict, human_millis, independence, judge,
     judge_object,

@@ -2,6 +2,8 @@
 //!
 //! The JSON documents carry `"version": 1`; fields are added to a version, never changed or removed.
 
+mod claim;
+mod clean;
 mod duplicate;
 mod fork;
 mod lineage;
@@ -11,9 +13,12 @@ mod plan;
 mod probe;
 mod show;
 mod text;
+mod usage;
 mod verify;
 mod why;
 
+pub use claim::{claim_json, claim_text, pins_json, pins_text};
+pub use clean::{applied_json, applied_text, clean_json, clean_text};
 pub use duplicate::{duplicate_json, duplicate_text, tree_json, tree_text};
 pub use fork::{fork_json, fork_text};
 pub use lineage::{lineage_json, lineage_text};
@@ -23,5 +28,6 @@ pub use plan::{plan_json, plan_text};
 pub use probe::{probe_json, probe_text};
 pub use show::{ShowReport, show_json, show_text};
 pub use text::human_bytes;
+pub use usage::{usage_json, usage_text};
 pub use verify::{verify_json, verify_text};
 pub use why::{object_json, object_text, why_json, why_text};
