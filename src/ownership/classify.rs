@@ -217,7 +217,7 @@ enum FolderKind {
 }
 
 /// Decides for every object and every snapshot below `roots`, which are among those surveyed or
-/// below them, at the time `now`.
+/// below them (as they really are: see [`Access::real`](super::Access::real)), at the time `now`.
 ///
 /// This says what would go if all evidence were there; whether it is, is said by
 /// [`Survey::missing`].

@@ -60,7 +60,11 @@ pub fn usage(lineage: &Lineage<'_>, roots: &[Location], min_age_ms: u64) -> Usag
     let folders = survey.names.folders();
     for ((id, class), fact) in (0u32..).zip(&classified.classes).zip(&survey.facts) {
         let folder = folders.get(survey.names.folder_of(id) as usize);
-        let inside = folder.is_some_and(|folder| roots.iter().any(|root| root.contains(folder)));
+        let is_inside = |at: &Location| roots.iter().any(|root| root.contains(at));
+        // Odd keys are kept whole, below the root of the bucket.
+        let inside = folder.is_some_and(is_inside)
+            || (folder.is_some_and(|folder| folder.key().is_empty())
+                && survey.names.location(id).as_ref().is_some_and(is_inside));
         if !inside || !fact.listed {
             continue;
         }

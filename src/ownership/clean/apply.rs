@@ -9,11 +9,12 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::progress::{Cancel, Progress};
+use crate::snapshot::formats;
 use crate::store::Location;
 
 use super::super::access::Access;
 use super::super::classify::{Class, CleanPolicy, Doubt, classify};
-use super::super::evidence::incomplete_error;
+use super::super::evidence::{MissingEvidence, MissingReason, incomplete_error};
 use super::super::layout::common_root;
 use super::super::lineage::Lineage;
 use super::super::names::ObjectId;
@@ -163,11 +164,13 @@ pub async fn apply_plan(
         cancel,
     };
     let result = run.delete(progress, &mut report).await;
-    // Removed whatever came of it; if that fails they end by themselves.
+    // Removed whatever came of it; if that fails they end by themselves, and the ledger stays open.
     let removed = remove_marks(access, &homes, &own).await;
     result?;
-    removed?;
-    if report.failed > 0 || report.unattempted > 0 {
+    if let Err(e) = &removed {
+        report.failures.push(e.to_string());
+    }
+    if report.failed > 0 || report.unattempted > 0 || removed.is_err() {
         report.status = Status::Partly;
         return Ok(report);
     }
@@ -207,6 +210,7 @@ impl Run<'_> {
         if !survey.missing.is_empty() {
             return Err(incomplete_error(&survey.missing).during("clean"));
         }
+        self.look_for_staying(&survey).await?;
         let lineage = Lineage::new(&survey);
         let dead = self.still_dead(&lineage, report)?;
         let all = dead.commits.len() + dead.others.len();
@@ -239,6 +243,26 @@ impl Run<'_> {
         }
         self.delete_lots(&survey, &others, report, progress).await;
         progress.end();
+        Ok(())
+    }
+
+    /// A snapshot that stayed when the plan was made, and that is there and was not listed now, proves that
+    /// the listing is incomplete. One look for each that is missed.
+    async fn look_for_staying(&self, survey: &Survey) -> Result<()> {
+        let seen: HashSet<&Location> = survey.nodes.iter().map(|node| &node.directory).collect();
+        for directory in self.header.staying.iter().filter(|d| !seen.contains(d)) {
+            for format in formats() {
+                let at = directory.join(format.commit_object())?;
+                if self.access.find(&at).await?.is_some() {
+                    let missing = MissingEvidence {
+                        location: at,
+                        reason: MissingReason::IncompleteListing,
+                        detail: "it is there, and the listing did not show it".into(),
+                    };
+                    return Err(incomplete_error(&[missing]).during("clean"));
+                }
+            }
+        }
         Ok(())
     }
 

@@ -53,6 +53,9 @@ pub struct PlanHeader {
     pub made_unix_ms: u64,
     /// The snapshots that go.
     pub snapshots: Vec<GoingSnapshot>,
+    /// The folders of the snapshots that were seen to stay: a second look that misses one of them is looked
+    /// into.
+    pub staying: Vec<Location>,
     /// Objects that go.
     pub objects: u64,
     /// Their bytes.
@@ -143,6 +146,12 @@ pub fn plan_clean(
             min_age_ms: policy.min_age_ms,
             made_unix_ms: now,
             snapshots,
+            staying: classified
+                .fates
+                .iter()
+                .filter(|fate| !fate.stays.is_empty())
+                .map(|fate| fate.directory.clone())
+                .collect(),
             objects: going.objects,
             bytes: going.bytes,
         },
