@@ -158,8 +158,9 @@ fn history(seed: u64, counts: &Counts) -> Result<(), String> {
                 }
             }
         }
-        if let Some(wrong) = sim.state().wrong.first() {
-            return Err(wrong.clone());
+        let wrong = sim.state().wrong.first().cloned();
+        if let Some(wrong) = wrong {
+            return Err(format!("{wrong}\n{}", told(&sim)));
         }
     }
     let objects = sim.state_objects();
@@ -172,6 +173,17 @@ fn history(seed: u64, counts: &Counts) -> Result<(), String> {
         .fetch_add(sim.state().model.snapshots.len() as u64, Ordering::Relaxed);
     counts.deleted.fetch_add(deleted as u64, Ordering::Relaxed);
     quiet_clean(&sim, &world, keep)
+}
+
+/// What has been promised and what is there, for whoever looks into a failure.
+fn told(sim: &Sim) -> String {
+    let state = sim.state();
+    let keys: Vec<String> = state
+        .objects
+        .iter()
+        .map(|(k, o)| format!("{k} {}", o.modified))
+        .collect();
+    format!("at {}: {:#?}\n{}", state.now, state.model, keys.join("\n"))
 }
 
 /// All is quiet, forks that were left half done are abandoned: one clean leaves nothing unreferenced.
@@ -201,8 +213,9 @@ fn quiet_clean(sim: &Sim, world: &Shared, keep: usize) -> Result<(), String> {
         0,
     ));
     while !poll(&mut last) {}
-    if let Some(wrong) = sim.state().wrong.first() {
-        return Err(wrong.clone());
+    let wrong = sim.state().wrong.first().cloned();
+    if let Some(wrong) = wrong {
+        return Err(format!("{wrong}\n{}", told(sim)));
     }
     let objects = sim.state_objects();
     let model_left = sim.state().model.unreferenced(&objects);

@@ -303,17 +303,27 @@ fn number_of(
     })
 }
 
-/// The family of each snapshot: its job's, or the one whose claim joins it.
+/// A claim of a claim of a claim: as many are followed.
+const CLAIMS_FOLLOWED: usize = 64;
+
+/// The family of each snapshot: its job's, or that of the job that has claimed it, once that job has
+/// completed a snapshot; and so on if that one was claimed by a third.
 fn family(survey: &Survey, node: &Node) -> String {
-    let own = |node: &Node| format!("{}/{}", node.id.root, node.id.job);
-    let claim = survey
-        .records
-        .claims
-        .iter()
-        .find(|(of, _)| *of == node.directory);
-    let claimant =
-        claim.and_then(|(_, claim)| survey.nodes.iter().find(|n| n.id.is_of_job(&claim.job)));
-    claimant.map_or_else(|| own(node), own)
+    let mut heir = node;
+    for _ in 0..CLAIMS_FOLLOWED {
+        let claim = survey
+            .records
+            .claims
+            .iter()
+            .find(|(of, _)| *of == heir.directory);
+        let Some((_, claim)) = claim else { break };
+        let own = survey.nodes.iter().filter(|n| n.id.is_of_job(&claim.job));
+        match own.max_by_key(|n| n.id.number) {
+            Some(newest) if newest.directory != heir.directory => heir = newest,
+            _ => break,
+        }
+    }
+    format!("{}/{}", heir.id.root, heir.id.job)
 }
 
 fn fates(

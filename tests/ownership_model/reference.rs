@@ -38,10 +38,21 @@ impl Model {
             .count()
     }
 
-    /// The job that a snapshot counts for: the one that has claimed it, else its own.
-    fn counts_for<'m>(&'m self, s: &'m Snapshot) -> &'m str {
-        let claim = self.claimed.iter().find(|(folder, _)| *folder == s.folder);
-        claim.map_or(&s.job, |(_, job)| job)
+    /// The jobs that a snapshot counts for: its own, who has claimed it, who has claimed that one's newest...
+    fn heirs<'m>(&'m self, own: &'m Snapshot) -> Vec<&'m str> {
+        let mut heirs = vec![own.job.as_str()];
+        let mut last = Some(own);
+        while let Some((_, job)) =
+            last.and_then(|s| self.claimed.iter().find(|(f, _)| *f == s.folder))
+        {
+            heirs.push(job);
+            last = self
+                .snapshots
+                .iter()
+                .filter(|s| s.job == *job)
+                .max_by_key(|s| s.number);
+        }
+        heirs
     }
 
     /// May a cleaner delete `key` at this moment?
@@ -71,12 +82,9 @@ impl Model {
                 ));
             }
         }
-        let whose = self.counts_for(own);
-        let family = self
-            .snapshots
-            .iter()
-            .filter(|s| s.number > own.number && self.counts_for(s) == whose);
-        if self.newer(&own.job, own.number).max(family.count()) < self.keep_last {
+        let heirs = self.heirs(own);
+        let newer = |s: &&Snapshot| s.number > own.number && heirs.contains(&s.job.as_str());
+        if self.snapshots.iter().filter(newer).count() < self.keep_last {
             return Err(format!(
                 "it is among the last {} of its job",
                 self.keep_last
