@@ -246,7 +246,16 @@ pub async fn run(
                 }
                 begun?;
             }
-            let journal = Arc::new(Journal::open(stores, &plan.destination, &plan.fork_id).await?);
+            let journal = match Journal::open(stores, &plan.destination, &plan.fork_id).await {
+                Ok(journal) => Arc::new(journal),
+                Err(e) => {
+                    // Nothing was copied yet, so that nothing needs to be kept.
+                    if !under_way {
+                        pinning::unpin_source(stores, plan).await?;
+                    }
+                    return Err(e);
+                }
+            };
             let executed =
                 execute(stores, &plan.tasks, &journal, options, progress, cancel).await?;
             cancel.check()?;
