@@ -55,6 +55,12 @@
 //! soonest; with a lower bound, what the start-of-range rule would have cost, and a reason for each
 //! choice. It is a pure function; running such a plan by many workers is up to the caller so far.
 //!
+//! # May I delete chk-42?
+//!
+//! [`ownership::survey()`] reads all metadata below some roots, [`ownership::judge`] answers for one snapshot with
+//! reasons, and [`ownership::clean`] plans and applies deletions. Engines keep their shared state in an
+//! [`ownership::SharedStateRegistry`].
+//!
 //! # Features
 //!
 //! `cli` (default): the `forkpoint` command. A library user builds with
