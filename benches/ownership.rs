@@ -2,8 +2,6 @@
 //! asked for. Time and peak memory of the survey, of `ls`, `why` and the plan of a clean.
 //!
 //!     cargo bench --bench ownership
-//!
-//! On two cores of a shared virtual machine (Xeon, 2026), see the README for the figures.
 
 // A benchmark says that something is wrong by panicking, and prints what it measured.
 #![allow(
