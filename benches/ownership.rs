@@ -2,6 +2,9 @@
 //! asked for. Time and peak memory of the survey, of `ls`, `why` and the plan of a clean.
 //!
 //!     cargo bench --bench ownership
+//!
+//! Seen once, in a debug build on two busy cores: survey 207 s, lineage 0.2 s, `ls` 2.2 s, `why` below 0.01 s,
+//! classifying 7.0 s, writing the plan of 941,900 objects 8.3 s; peak memory 144 MiB.
 
 // A benchmark says that something is wrong by panicking, and prints what it measured.
 #![allow(
