@@ -17,9 +17,10 @@ use std::fs;
 use std::time::Instant;
 
 use forkpoint::restore::{
-    BackendCapability, CostModel, Execution, ForkId, Layout, ObjectFacts, RestoreMode,
-    RestoreRequest, TargetJob, TargetOperator, key_groups_of, plan_restore,
+    BackendCapability, CostModel, Execution, ForkId, Layout, ObjectFacts, RestoreRequest,
+    TargetJob, TargetOperator, key_groups_of, plan_restore,
 };
+use forkpoint::snapshot::RestoreMode;
 use forkpoint::snapshot::{
     DeclaredSize, FileRole, Handle, Holder, Kind, Object, Operator, Part, References, Scope,
     Snapshot, StateKind, StateReference,

@@ -62,6 +62,12 @@
 //! given up has left. The plan is a document that any engine can carry
 //! ([`restore::RestorePlan::to_json`]).
 //!
+//! # May I delete chk-42?
+//!
+//! [`ownership::survey()`] reads all metadata below some roots, [`ownership::judge`] answers for one snapshot with
+//! reasons, and [`ownership::clean`] plans and applies deletions. Engines keep their shared state in an
+//! [`ownership::SharedStateRegistry`].
+//!
 //! # Features
 //!
 //! `cli` (default): the `forkpoint` command. A library user builds with
@@ -72,6 +78,7 @@ pub mod cli;
 mod clock;
 pub mod error;
 pub mod fork;
+pub mod ownership;
 pub mod progress;
 pub mod report;
 pub mod restore;

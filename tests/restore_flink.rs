@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use forkpoint::restore::{
-    BackendCapability, ChannelMapper, Execution, RestoreMode, TargetJob, TargetOperator,
-    assign_state, default_max_parallelism, key_groups_of, subtask_of,
+    BackendCapability, ChannelMapper, Execution, TargetJob, TargetOperator, assign_state,
+    default_max_parallelism, key_groups_of, subtask_of,
 };
+use forkpoint::snapshot::RestoreMode;
 use forkpoint::snapshot::flink::FlinkFormat;
 use forkpoint::snapshot::{
     Distribution, KeyGroupRange, Lookup, Snapshot, SnapshotFormat, StateKind,

@@ -8,9 +8,8 @@ mod restore_model;
 use std::collections::BTreeSet;
 
 use forkpoint::ErrorKind;
-use forkpoint::restore::{
-    BackendCapability, RestoreMode, RestorePlan, SkipReason, TargetJob, assign_state,
-};
+use forkpoint::restore::{BackendCapability, RestorePlan, SkipReason, TargetJob, assign_state};
+use forkpoint::snapshot::RestoreMode;
 use forkpoint::snapshot::{FileRole, Part, Scope, StateKind};
 use rand::SeedableRng;
 use rand::rngs::StdRng;

@@ -7,8 +7,9 @@ mod restore_model;
 
 use forkpoint::ErrorKind;
 use forkpoint::restore::{
-    BackendCapability, Execution, KeepReason, RestoreMode, RestorePlan, SourceFate, TargetOperator,
+    BackendCapability, Execution, KeepReason, RestorePlan, SourceFate, TargetOperator,
 };
+use forkpoint::snapshot::RestoreMode;
 use forkpoint::snapshot::{DeclaredSize, FileRole, Kind, Part, Scope, StateKind};
 use rand::SeedableRng;
 use rand::rngs::StdRng;

@@ -12,9 +12,10 @@ const FLOORS: &[(u32, &[&str])] = &[
     (2, &["store"]),
     (3, &["snapshot"]),
     (4, &["restore", "verify"]),
-    (5, &["fork", "tree"]),
-    (6, &["report"]),
-    (7, &["cli"]),
+    (5, &["ownership"]),
+    (6, &["fork", "tree"]),
+    (7, &["report"]),
+    (8, &["cli"]),
 ];
 
 /// A file that grows past this is asking to be split by topic.

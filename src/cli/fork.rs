@@ -44,6 +44,12 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let result = fork::run(stores, &planned, &request.execute, ui, &cancel).await;
     watch.abort();
     let report = result.map_err(interrupt::say_how_to_go_on)?;
+    if let Some(why) = &report.unpinned {
+        ui.warn(&format!(
+            "the original could not be pinned while it was read, so nothing kept others from deleting it; the fork is \
+             whole all the same ({why})"
+        ));
+    }
     Ok(Output {
         text: fork_text(&report),
         json: fork_json(&report),

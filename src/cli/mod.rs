@@ -1,20 +1,28 @@
 //! The command line: one verb per file; data on stdout, talk on stderr.
 
 mod abandon;
+mod claim;
+mod clean;
 mod commit;
 mod duplicate;
 pub mod exit;
 mod fork;
 mod interrupt;
+mod lineage;
 mod location;
 mod lookups;
+mod ls;
+mod pin;
 mod plan;
 mod probe;
+mod roots;
 mod run;
 mod show;
 mod ui;
 mod uploads;
+mod usage;
 mod verify;
+mod why;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -26,7 +34,8 @@ use crate::store::{Options, Stores};
 
 use ui::Ui;
 
-/// Duplicate checkpoints on object stores, independently and proved.
+/// Duplicate checkpoints on object stores, independently and proved; say who depends on what, and delete
+/// safely.
 ///
 /// Locations are paths or URLs: /path, file:, s3: (s3a:, s3n:, s3p:), gs:, az:, abfs(s):, wasb(s):.
 /// Credentials and endpoints come from each provider's usual environment variables (AWS_*, GOOGLE_*,
@@ -80,7 +89,14 @@ enum Format {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Ls(ls::Args),
     Show(show::Args),
+    Lineage(lineage::Args),
+    Why(why::Args),
+    Usage(usage::Args),
+    Pin(pin::Args),
+    Claim(claim::Args),
+    Clean(clean::Args),
     Plan(plan::Args),
     Run(run::Args),
     Commit(commit::Args),
@@ -135,10 +151,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 async fn run(cli: &Cli) -> Result<Output> {
-    let draws = matches!(&cli.verb, Verb::Plan(args) if args.draws());
+    let draws = match &cli.verb {
+        Verb::Plan(args) => args.draws(),
+        Verb::Lineage(_) => true,
+        _ => false,
+    };
     if cli.global.format == Format::Svg && !draws {
         return Err(Error::invalid("there is no picture of this").hint(
-            "`forkpoint plan SNAPSHOT DESTINATION --workers N --format svg` draws the balance",
+            "`forkpoint plan SNAPSHOT DESTINATION --workers N` and `forkpoint lineage ROOT` draw with --format svg",
         ));
     }
     let mut options = Options::from_env();
@@ -156,6 +176,13 @@ async fn run(cli: &Cli) -> Result<Output> {
     };
     let ui = Ui::new(cli.global.quiet);
     match &cli.verb {
+        Verb::Ls(args) => ls::run(args, &stores, &ui).await,
+        Verb::Lineage(args) => lineage::run(args, &stores, &ui).await,
+        Verb::Why(args) => why::run(args, &stores, &ui).await,
+        Verb::Usage(args) => usage::run(args, &stores, &ui).await,
+        Verb::Pin(args) => pin::run(args, &stores).await,
+        Verb::Claim(args) => claim::run(args, &stores, &ui).await,
+        Verb::Clean(args) => clean::run(args, &stores, &ui).await,
         Verb::Show(args) => show::run(args, &stores, &ui).await,
         Verb::Plan(args) => plan::run(args, &stores, &ui).await,
         Verb::Run(args) => run::run(args, &stores, &ui).await,

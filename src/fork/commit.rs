@@ -136,12 +136,12 @@ pub async fn commit(
             .collect();
         if !under_way {
             match options.trust.copied_by {
-                Some(_) => site.begin_anyway().await?,
+                Some(_) => drop(site.begin_anyway().await?),
                 // No worker has begun, or the fork is of metadata alone.
                 None => {
                     site.refuse_taken(&planned.places()).await?;
                     if tasks.is_empty() {
-                        site.begin_anyway().await?;
+                        drop(site.begin_anyway().await?);
                     }
                 }
             }

@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::restore::{Execution, RESTORE_PLAN_VERSION, RestoreMode, RestorePlan, RestoreTask};
+use crate::restore::{Execution, RESTORE_PLAN_VERSION, RestorePlan, RestoreTask};
 use crate::snapshot::CommitObject;
+use crate::snapshot::RestoreMode;
 use crate::store::{Location, Stores, is_missing_object};
 
 use super::source::refuse_other_services;

@@ -3,6 +3,10 @@
 //!
 //! Guarantees, each with the test that holds it to them (in `tests/`):
 //!
+//! 0. The source is pinned before the first copy, so that no clean deletes it meanwhile; the pin goes after the
+//!    proof (`ownership_cli::a_fork_pins_its_source_while_it_runs`). Where the source cannot be written to, the
+//!    fork goes on without and says so: nothing depends on the source once the fork is proved, and a source that
+//!    goes before makes the fork fail, not lie.
 //! 1. A fork never writes or deletes a source object (`fork_local::the_original_is_never_touched`).
 //! 2. The commit object is written last and create-if-absent; a fork that did not commit does not
 //!    exist (`fork_kill::a_killed_fork_on_local_disk_resumes` and its like).
@@ -23,6 +27,7 @@ mod commit;
 mod document;
 mod evidence;
 mod export;
+mod pinning;
 mod site;
 mod source;
 mod understood;
@@ -139,6 +144,8 @@ pub struct ForkReport {
     pub methods: BTreeMap<Method, u64>,
     /// True: proved from what was written.
     pub independent: bool,
+    /// Why the source could not be pinned while the fork ran, if it could not.
+    pub unpinned: Option<String>,
 }
 
 /// Makes the plan of a fork: reads the metadata, looks at every object, chooses names and methods.
@@ -238,8 +245,12 @@ pub async fn run(
     let under_way = site.is_under_way().await?;
     let mut committed = site.is_committed(ours).await?;
     let noted = under_way || !committed;
+    let mut unpinned = None;
+    if under_way && !committed {
+        unpinned = site.pin_source().await?;
+    }
     if !under_way && !committed {
-        site.begin(&planned.places()).await?;
+        unpinned = site.begin(&planned.places()).await?;
         // Another run may have ended between the look and the note.
         committed = site.is_committed(ours).await?;
     }
@@ -264,7 +275,10 @@ pub async fn run(
         site.tidy(journal).await?;
     }
     site.remove_empty_folders().await;
-    Ok(ForkReport::of(plan, executed))
+    Ok(ForkReport {
+        unpinned,
+        ..ForkReport::of(plan, executed)
+    })
 }
 
 impl ForkReport {
@@ -279,6 +293,7 @@ impl ForkReport {
             reused: executed.reused,
             methods: executed.methods,
             independent: true,
+            unpinned: None,
         }
     }
 }

@@ -7,11 +7,14 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::ownership::{PinRequest, refuse_destination};
 use crate::progress::Progress;
 use crate::restore::{Attempt, ForkPlan, find_violations};
 use crate::snapshot::CommitObject;
 use crate::store::{Journal, Location, Provider, Stat, Stores};
 use crate::verify;
+
+use super::pinning::{pin_source, unpin_source};
 
 /// One fork's place.
 pub(super) struct Site<'a> {
@@ -21,6 +24,9 @@ pub(super) struct Site<'a> {
     attempt: Attempt,
     note_at: Location,
     commit_at: Location,
+    source: Location,
+    /// The folder of the new snapshot.
+    snapshot: Location,
 }
 
 impl<'a> Site<'a> {
@@ -41,6 +47,8 @@ impl<'a> Site<'a> {
             attempt: Attempt::new(fork_id, source),
             note_at: Attempt::location(root, snapshot)?,
             commit_at: snapshot.join(commit_object)?,
+            source: source.clone(),
+            snapshot: snapshot.clone(),
         })
     }
 
@@ -79,23 +87,54 @@ impl<'a> Site<'a> {
             .hint("it was left as it is; choose another destination"))
     }
 
-    /// Writes the note of a fork that was not under way a moment ago, after a look that nothing is at
-    /// its `places`. One listing request if the destination is empty.
+    /// Pins the source and writes the note of a fork that was not under way a moment ago, after a look
+    /// that nothing is at its `places`. One listing request if the destination is empty, and those of
+    /// [`Site::begin_anyway`]. Says why the source could not be pinned, if so.
     ///
     /// # Errors
     ///
-    /// `Refused` if something is there, or if another fork was faster.
-    pub(super) async fn begin(&self, places: &[Location]) -> Result<()> {
-        match self.refuse_taken(places).await {
-            Ok(true) => self.begin_anyway().await,
-            Ok(false) => Ok(()),
-            Err(e) => Err(e),
+    /// `Refused` if something is there, if another fork was faster, or if a cleaner is at work.
+    pub(super) async fn begin(&self, places: &[Location]) -> Result<Option<String>> {
+        match self.refuse_taken(places).await? {
+            true => self.begin_anyway().await,
+            false => Ok(None),
         }
     }
 
-    /// Writes the note without looking what is there.
-    pub(super) async fn begin_anyway(&self) -> Result<()> {
-        self.attempt.begin(self.stores, &self.note_at).await
+    /// The same without looking what is there.
+    pub(super) async fn begin_anyway(&self) -> Result<Option<String>> {
+        let unpinned = self.pin_source().await?;
+        match self.write_note().await {
+            Ok(()) => Ok(unpinned),
+            Err(e) => {
+                // Nothing was copied yet, so that nothing needs to be kept.
+                unpin_source(self.stores, &self.source, &self.pin()).await?;
+                Err(e)
+            }
+        }
+    }
+
+    async fn write_note(&self) -> Result<()> {
+        self.attempt.begin(self.stores, &self.note_at).await?;
+        // A cleaner that has not seen the note has left a mark.
+        if let Err(e) = refuse_destination(self.stores, &self.snapshot).await {
+            self.stores.delete(&self.note_at).await?;
+            return Err(e);
+        }
+        Ok(())
+    }
+
+    /// Keeps cleaners from the source while it is read. Says why it could not be, if so.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if a cleaner is about to delete it.
+    pub(super) async fn pin_source(&self) -> Result<Option<String>> {
+        pin_source(self.stores, &self.source, &self.pin()).await
+    }
+
+    fn pin(&self) -> PinRequest {
+        PinRequest::of_fork(&self.fork_id, &self.root)
     }
 
     /// Where no fork is under way, nothing may be at the destinations: an equal object there may be a
@@ -163,11 +202,12 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Removes what only a fork under way needs: unfinished copies, the journal, the note.
+    /// Removes what only a fork under way needs: unfinished copies, the journal, the pin, the note.
     pub(super) async fn tidy(&self, journal: &Journal) -> Result<()> {
         self.stores.undo_unfinished(journal).await?;
         // The note last: while it is there, a rerun takes up where this one stopped.
         journal.remove().await?;
+        unpin_source(self.stores, &self.source, &self.pin()).await?;
         self.stores.delete(&self.note_at).await
     }
 

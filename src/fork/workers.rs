@@ -114,6 +114,8 @@ pub struct RunReport {
     pub methods: BTreeMap<Method, u64>,
     /// The fork was committed before this run had anything to do.
     pub committed: bool,
+    /// Why the source could not be pinned while the fork runs, if this run began it and could not.
+    pub unpinned: Option<String>,
 }
 
 /// Runs a slice of a plan: brings its objects to their places and leaves receipts. May be run
@@ -157,6 +159,7 @@ pub async fn run_slice(
         reused: 0,
         methods: BTreeMap::new(),
         committed: false,
+        unpinned: None,
     };
     let site = understood.site(stores)?;
     let metadata = || understood.metadata();
@@ -166,7 +169,7 @@ pub async fn run_slice(
         return Ok(report);
     }
     if !site.is_under_way().await? {
-        site.begin(&understood.places).await?;
+        report.unpinned = site.begin(&understood.places).await?;
     }
     let journal = site.journal().await?;
     let result = execute(stores, &tasks, &journal, &options.execute, progress, cancel).await;

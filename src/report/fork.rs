@@ -24,6 +24,7 @@ pub fn fork_json(report: &ForkReport) -> Value {
         "reused": report.reused,
         "methods": methods,
         "independent": report.independent,
+        "unpinned": report.unpinned,
     })
 }
 

@@ -4,20 +4,32 @@
 
 mod balance;
 mod balance_svg;
+mod claim;
+mod clean;
 mod duplicate;
 mod fork;
+mod lineage;
+mod lineage_svg;
+mod ls;
 mod plan;
 mod probe;
 mod run;
 mod show;
 mod text;
 mod uploads;
+mod usage;
 mod verify;
+mod why;
 mod workers;
 
 pub use balance_svg::workers_svg;
+pub use claim::{claim_json, claim_text, pins_json, pins_text};
+pub use clean::{applied_json, applied_text, clean_json, clean_text};
 pub use duplicate::{duplicate_json, duplicate_text, tree_json, tree_text};
 pub use fork::{fork_json, fork_text};
+pub use lineage::{lineage_json, lineage_text};
+pub use lineage_svg::lineage_svg;
+pub use ls::{ls_json, ls_text};
 pub use plan::{plan_json, plan_text};
 pub use probe::{probe_json, probe_text};
 pub use run::{
@@ -26,5 +38,7 @@ pub use run::{
 pub use show::{ShowReport, show_json, show_text};
 pub use text::human_bytes;
 pub use uploads::{uploads_json, uploads_text};
+pub use usage::{usage_json, usage_text};
 pub use verify::{verify_json, verify_text};
+pub use why::{object_json, object_text, why_json, why_text};
 pub use workers::{WorkersReport, workers_json, workers_text};

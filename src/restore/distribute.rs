@@ -4,12 +4,13 @@ use crate::error::{Error, Result};
 
 use super::balance::{Balanced, WorkerReason, Workload, balance};
 use super::cost::CostModel;
-use super::mode::{Execution, RestoreMode};
+use super::mode::Execution;
 use super::need::DuplicateReason;
 use super::outcome::{balance_report, loads};
 use super::plan::{ForkPlan, Task};
 use super::restore_plan::{RESTORE_PLAN_VERSION, RestorePlan, RestoreTask, SourceFate};
 use super::terms::ForkTerms;
+use crate::snapshot::RestoreMode;
 
 /// The fork `fork` as a plan for `workers` workers, numbered from 0: everybody can duplicate
 /// everything, so that only the costs count. n objects take O(n log n).

@@ -42,7 +42,7 @@ pub use estimate::{Estimate, MethodEstimate, WorkerEstimate, estimate};
 pub use execute::{ExecuteOptions, Executed, execute};
 pub use holders::{Assignment, assign_state};
 pub use independence::{Violation, find_violations};
-pub use mode::{BackendCapability, Execution, RestoreMode, TargetJob, TargetOperator};
+pub use mode::{BackendCapability, Execution, TargetJob, TargetOperator};
 pub use need::{DuplicateReason, SkipReason};
 pub use overlap::{Ground, refuse_overlap};
 pub use plan::{FolderMove, ForkPlan, LeftBehind, PLAN_VERSION, Task, places_of, plan_fork};

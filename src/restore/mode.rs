@@ -1,4 +1,4 @@
-//! The ways to start a job from a snapshot, and what a job's operators can do.
+//! What a job's operators can do when it is started from a snapshot, and who duplicates.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::snapshot::Snapshot;
 
 use super::rescale::ChannelMapper;
-
-/// Who owns the snapshot once a job runs from it. As in Flink (FLIP-193).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RestoreMode {
-    /// The job. It deletes what it no longer needs; nobody else may start from the snapshot.
-    Claim,
-    /// Whoever owned it before. The job must become independent of it.
-    NoClaim,
-    /// Nobody: the job depends on it, and never deletes it.
-    Legacy,
-}
-
-impl RestoreMode {
-    /// The name in reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RestoreMode::Claim => "claim",
-            RestoreMode::NoClaim => "no-claim",
-            RestoreMode::Legacy => "legacy",
-        }
-    }
-}
 
 /// Who duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

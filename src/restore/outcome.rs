@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::snapshot::{Part, References, Scope, Snapshot};
+use crate::snapshot::{Part, References, RestoreMode, Scope, Snapshot};
 
 use super::balance::{Balanced, BoundReason, Workload};
 use super::holders::Assignment;
-use super::mode::{RestoreMode, TargetJob};
+use super::mode::TargetJob;
 use super::restore_plan::{
     BalanceReport, DroppedOperator, ImbalanceReason, KeepReason, Kept, RestoreTask, WorkerLoad,
 };

@@ -46,6 +46,7 @@ impl Task {
             tag: self.source_tag.clone(),
             version: self.source_version.clone(),
             storage_class: self.storage_class.clone(),
+            ..Stat::default()
         }
     }
 }

@@ -5,14 +5,14 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use crate::error::{Error, Result};
-use crate::snapshot::{Object, References, Snapshot, StateKind};
+use crate::snapshot::{Object, References, RestoreMode, Snapshot, StateKind};
 use crate::store::Location;
 
 use super::balance::{Balanced, Workload, balance};
 use super::destination::Layout;
 use super::eligible::{Groups, HolderRun, Workers};
 use super::holders::{Assignment, assign_state, references};
-use super::mode::{BackendCapability, Execution, RestoreMode, TargetJob};
+use super::mode::{BackendCapability, Execution, TargetJob};
 use super::need::{DuplicateReason, SkipReason, need};
 use super::outcome::{balance_report, dropped_operators, fresh_operators, kept, loads};
 use super::overlap::{Ground, refuse_overlap};

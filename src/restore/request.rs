@@ -7,7 +7,8 @@ use crate::store::{Method, Stat};
 
 use super::cost::CostModel;
 use super::destination::Layout;
-use super::mode::{RestoreMode, TargetJob};
+use super::mode::TargetJob;
+use crate::snapshot::RestoreMode;
 
 /// What is known of an object besides what the metadata says.
 #[derive(Debug, Clone, PartialEq, Eq)]

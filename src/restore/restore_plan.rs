@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{RestoreMode, Snapshot};
 use crate::store::Location;
 
 use super::balance::{BoundReason, WorkerReason};
 use super::independence::{Violation, ViolationReason};
-use super::mode::{Execution, RestoreMode};
+use super::mode::Execution;
 use super::need::{DuplicateReason, SkipReason};
 use super::plan::{FolderMove, Task};
 use super::terms::ForkTerms;

@@ -7,6 +7,7 @@ mod key_group;
 mod lookup;
 mod model;
 mod read;
+mod restore_mode;
 
 pub use format::{NewPlace, SnapshotFormat};
 pub use handle::{
@@ -16,3 +17,4 @@ pub use key_group::{KeyGroupRange, MAX_KEY_GROUPS};
 pub use lookup::{Lookup, LookupRules, Moved, MovedPlace, Prefix};
 pub use model::{DeclaredSize, Folder, Holder, Kind, Object, Operator, Scope, Snapshot};
 pub use read::{CommitObject, METADATA_LIMIT_BYTES, formats};
+pub use restore_mode::RestoreMode;

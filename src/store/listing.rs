@@ -42,10 +42,31 @@ impl Stores {
         &self,
         folder: &Location,
     ) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
+        self.list_with(folder, false)
+    }
+
+    /// As [`Stores::list_stream`], and on S3 the empty objects that mark folders too: everything
+    /// that there is, keys as the service says them. What a deletion must know.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stores::list_stream`].
+    pub fn inventory_stream(
+        &self,
+        folder: &Location,
+    ) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
+        self.list_with(folder, true)
+    }
+
+    fn list_with(
+        &self,
+        folder: &Location,
+        markers: bool,
+    ) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
         let store = self.open(folder)?;
         let folder = folder.clone();
         if let Backend::S3(_) = &store.backend {
-            return Ok(self.list_s3(store, folder));
+            return Ok(self.list_s3(store, folder, markers));
         }
         let Some(objects) = store.objects() else {
             let listed = async move {
@@ -70,6 +91,7 @@ impl Stores {
         &self,
         store: Arc<Store>,
         folder: Location,
+        markers: bool,
     ) -> BoxStream<'static, Result<(Location, Stat)>> {
         let prefix = match folder.key() {
             "" => String::new(),
@@ -90,7 +112,7 @@ impl Stores {
                 let objects: Vec<Result<(Location, Stat)>> = page
                     .objects
                     .into_iter()
-                    .filter(|(key, stat)| !(stat.size == 0 && key.ends_with('/')))
+                    .filter(|(key, stat)| markers || !(stat.size == 0 && key.ends_with('/')))
                     .map(|(key, stat)| Ok((folder.with_key(&key), stat)))
                     .collect();
                 let next = page.next.map(Some);

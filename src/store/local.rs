@@ -65,6 +65,11 @@ fn stat_of(meta: &fs::Metadata) -> Stat {
     Stat {
         size: meta.len(),
         tag: Some(tag_of(meta)),
+        modified: meta
+            .modified()
+            .ok()
+            .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok())
+            .and_then(|d| u64::try_from(d.as_millis()).ok()),
         ..Stat::default()
     }
 }

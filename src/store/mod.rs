@@ -16,6 +16,7 @@ mod checksum;
 mod compare;
 #[cfg(feature = "test-util")]
 pub mod conformance;
+mod delete;
 mod duplicate;
 mod errors;
 mod gcs;

@@ -13,6 +13,8 @@ pub struct Stat {
     pub version: Option<String>,
     /// The storage class, where a listing told it.
     pub storage_class: Option<String>,
+    /// When it was written, in milliseconds since 1970, where a look or a listing told it.
+    pub modified: Option<u64>,
 }
 
 impl Stat {
@@ -39,6 +41,7 @@ impl From<object_store::ObjectMeta> for Stat {
     fn from(meta: object_store::ObjectMeta) -> Stat {
         Stat {
             size: meta.size,
+            modified: u64::try_from(meta.last_modified.timestamp_millis()).ok(),
             tag: meta.e_tag,
             version: meta.version,
             storage_class: None,

@@ -8,9 +8,10 @@ use std::collections::{BTreeSet, HashSet};
 use forkpoint::Result;
 use forkpoint::restore::{
     BackendCapability, ChannelMapper, CostModel, Execution, ForkId, Layout, ObjectFacts,
-    RestoreMode, RestorePlan, RestoreRequest, TargetJob, TargetOperator, assign_state,
-    key_groups_of, plan_restore,
+    RestorePlan, RestoreRequest, TargetJob, TargetOperator, assign_state, key_groups_of,
+    plan_restore,
 };
+use forkpoint::snapshot::RestoreMode;
 use forkpoint::snapshot::{
     DeclaredSize, Distribution, FileRole, Handle, Holder, KeyGroupRange, Kind, Object, Operator,
     OperatorStatePart, Part, References, Scope, Snapshot, StateKind, StateReference,

@@ -7,6 +7,11 @@ use futures::StreamExt;
 /// A `_metadata` file of version 3: one operator, one subtask, and one incremental keyed handle
 /// whose shared files are `files` (absolute path and size).
 pub fn metadata(files: &[(String, u64)]) -> Vec<u8> {
+    numbered_metadata(7, files)
+}
+
+/// As [`metadata`], of the checkpoint with the given number.
+pub fn numbered_metadata(number: i64, files: &[(String, u64)]) -> Vec<u8> {
     let mut out = Vec::new();
     let utf = |out: &mut Vec<u8>, text: &str| {
         out.extend(u16::try_from(text.len()).unwrap().to_be_bytes());
@@ -14,7 +19,7 @@ pub fn metadata(files: &[(String, u64)]) -> Vec<u8> {
     };
     out.extend(0x4960_672Di32.to_be_bytes());
     out.extend(3i32.to_be_bytes());
-    out.extend(7i64.to_be_bytes()); // checkpoint id
+    out.extend(number.to_be_bytes()); // checkpoint id
     out.extend(0i32.to_be_bytes()); // master states
     out.extend(1i32.to_be_bytes()); // operators
     out.extend([7; 16]); // operator id

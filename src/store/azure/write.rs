@@ -47,7 +47,7 @@ impl AzureContainer {
                         size,
                         tag: answer.header("etag").map(str::to_string),
                         version: None,
-                        storage_class: None,
+                        ..Stat::default()
                     })),
                     409 if create_only && errors::says_blob_exists(&answer.body) => {
                         Attempt::Done(Put::Taken)

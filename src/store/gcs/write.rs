@@ -95,7 +95,7 @@ impl GcsBucket {
                         size,
                         tag: answer.header("etag").map(str::to_string),
                         version: answer.header("x-goog-generation").map(str::to_string),
-                        storage_class: None,
+                        ..Stat::default()
                     })),
                     412 if create_only => Attempt::Done(Put::Taken),
                     _ => answered_badly(&answer, "write", at),

@@ -87,7 +87,7 @@ async fn by_client(
             size,
             tag: put.e_tag,
             version: put.version,
-            storage_class: None,
+            ..Stat::default()
         })),
         Err(object_store::Error::AlreadyExists { .. }) => Ok(Put::Taken),
         Err(e) => Err(errors::from_client(e, "write", at)),

@@ -72,6 +72,7 @@ impl S3Bucket {
                 tag: object.e_tag,
                 version: None,
                 storage_class: object.storage_class,
+                modified: object.last_modified.as_deref().and_then(unix_millis),
             };
             objects.push((key, stat));
         }
@@ -90,4 +91,43 @@ fn decode(key: &str) -> Option<String> {
         .decode_utf8()
         .ok()
         .map(|k| k.into_owned())
+}
+
+/// Milliseconds since 1970 of a time as S3 writes it: `2009-10-12T17:50:30.000Z`, always UTC.
+fn unix_millis(text: &str) -> Option<u64> {
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    if !text.ends_with('Z') || !(1..=12).contains(&month) || year < 1970 {
+        return None;
+    }
+    let fraction = text.get(20..23).and_then(|f| f.parse::<u64>().ok());
+    // Days since 1970 of the proleptic Gregorian calendar, counted from March so that the leap day
+    // comes last.
+    let (y, m) = match month {
+        1 | 2 => (year - 1, month + 9),
+        _ => (year, month - 3),
+    };
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day.checked_sub(1)?;
+    let days = days.checked_sub(719_468)?;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + fraction.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unix_millis;
+
+    #[test]
+    fn times_of_a_listing_are_read() {
+        for (text, millis) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2009-10-12T17:50:30.000Z", Some(1_255_369_830_000)),
+            ("2024-02-29T23:59:59.123Z", Some(1_709_251_199_123)),
+            ("2000-03-01T00:00:00Z", Some(951_868_800_000)),
+            ("yesterday", None),
+            ("2009-13-12T17:50:30Z", None),
+        ] {
+            assert_eq!(unix_millis(text), millis, "{text}");
+        }
+    }
 }

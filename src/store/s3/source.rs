@@ -115,6 +115,10 @@ impl S3Bucket {
                         version: answer.header("x-amz-version-id").map(str::to_string),
                         // Not named where it is the standard one.
                         storage_class: answer.header("x-amz-storage-class").map(str::to_string),
+                        modified: answer
+                            .header("last-modified")
+                            .and_then(|text| chrono::DateTime::parse_from_rfc2822(text).ok())
+                            .and_then(|time| u64::try_from(time.timestamp_millis()).ok()),
                     }),
                     _ => answered_badly(&answer, "look at", at),
                 }

@@ -61,7 +61,7 @@ impl S3Bucket {
                         size,
                         tag: answer.header("etag").map(str::to_string),
                         version: answer.header("x-amz-version-id").map(str::to_string),
-                        storage_class: None,
+                        ..Stat::default()
                     })),
                     412 if create_only => Attempt::Done(Put::Taken),
                     _ => answered_badly(&answer, "write", at),

@@ -95,6 +95,7 @@ pub(super) struct ListedObject {
     #[serde(rename = "ETag")]
     pub(super) e_tag: Option<String>,
     pub(super) storage_class: Option<String>,
+    pub(super) last_modified: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

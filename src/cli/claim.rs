@@ -1,0 +1,71 @@
+//! `forkpoint claim`.
+
+use serde_json::json;
+
+use crate::error::Result;
+use crate::ownership::{ClaimRequest, claim, common_root, release, root_of};
+use crate::report::{claim_json, claim_text};
+use crate::snapshot::RestoreMode;
+use crate::store::Stores;
+
+use super::roots::{Also, parse_all};
+use super::ui::Ui;
+use super::{Output, exit, location};
+
+/// Record that a job is started from a snapshot, so that nobody deletes it under the job, and no two jobs
+/// take it over. Run it before `flink run -s SNAPSHOT`.
+///
+/// A claim is refused while another job still depends on the snapshot, and so is a second claim.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The snapshot's folder, such as s3://prod/ckpt/3f2a.../chk-42.
+    snapshot: String,
+    /// The job: its id, or any name that you will find again.
+    #[arg(long)]
+    job: String,
+    /// The job's restore mode: claim, no-claim or legacy.
+    #[arg(long, default_value = "claim")]
+    mode: RestoreMode,
+    /// Take over the older checkpoints of the snapshot's job too; Flink itself would leave them for ever.
+    #[arg(long, conflicts_with = "release")]
+    chain: bool,
+    /// Take the record back: the job was never started, or has let the snapshot go.
+    #[arg(long)]
+    release: bool,
+    /// Where jobs keep their checkpoints. Left out: the folder above that of the snapshot's job.
+    #[arg(long, value_name = "ROOT")]
+    root: Vec<String>,
+    #[command(flatten)]
+    also: Also,
+}
+
+pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let snapshot = stores.real(&location::parse(&args.snapshot)?).await?;
+    if args.release {
+        release(stores, &snapshot, &args.job, args.mode).await?;
+        return Ok(Output {
+            text: format!("released {snapshot}\n"),
+            json: json!({ "version": 1, "snapshot": snapshot, "job": args.job, "mode": args.mode, "released": true }),
+            svg: None,
+            code: exit::DONE,
+        });
+    }
+    let mut roots = match args.root.is_empty() {
+        true => vec![root_of(&snapshot)],
+        false => parse_all(&args.root)?.iter().map(common_root).collect(),
+    };
+    roots.extend(args.also.locations()?);
+    let request = ClaimRequest {
+        snapshot,
+        job: args.job.clone(),
+        mode: args.mode,
+        chain: args.chain,
+    };
+    let report = claim(stores, &roots, &request, ui).await?;
+    Ok(Output {
+        text: claim_text(&report),
+        json: claim_json(&report),
+        svg: None,
+        code: exit::DONE,
+    })
+}

@@ -1,0 +1,158 @@
+//! `forkpoint clean`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ownership::clean::{
+    ApplyOptions, ApplyReport, PlanSource, Status, apply_plan, plan_clean,
+};
+use crate::ownership::{Access, CleanPolicy, KeepRule, Lineage, parse_millis};
+use crate::progress::Cancel;
+use crate::report::{applied_json, applied_text, clean_json, clean_text};
+use crate::store::Stores;
+
+use super::roots::{Also, parse_all};
+use super::ui::Ui;
+use super::{Output, exit, interrupt};
+
+/// Delete snapshots that no rule keeps, and orphans, in two steps: write a plan, read it, apply it.
+///
+/// Without --apply nothing is deleted: every object is classified, and --out writes the plan. With --apply
+/// exactly the objects of that plan are deleted, as far as they are still dead when they are looked at
+/// again after the grace period.
+///
+/// Exit codes: 3 more objects than --max-delete; 4 evidence is missing, nothing was deleted; 6 the grace
+/// period is not over or objects are left: apply the same plan again.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The folders to clean, below which jobs keep their checkpoints. Not with --apply: the plan names them.
+    #[arg(
+        required_unless_present = "apply",
+        conflicts_with = "apply",
+        value_name = "ROOT"
+    )]
+    roots: Vec<String>,
+    #[command(flatten)]
+    also: Also,
+    /// What stays of each job: last=N, within=TIME, every=TIME, named=PATTERN; for savepoints, which stay
+    /// unless a rule speaks of them, `savepoint:last=N`. What any rule keeps stays. Without a rule only
+    /// orphans go.
+    #[arg(long, value_name = "RULE")]
+    keep: Vec<KeepRule>,
+    /// Nothing younger goes: longer than any checkpoint takes.
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    min_age: String,
+    /// Write the plan into this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "apply")]
+    out: Option<PathBuf>,
+    /// Apply the plan in this file.
+    #[arg(long, value_name = "PLAN")]
+    apply: Option<PathBuf>,
+    /// Between the first --apply and the second look at what shall go.
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    grace: String,
+    /// Wait for the grace period instead of ending with exit code 6.
+    #[arg(long, requires = "apply")]
+    wait: bool,
+    /// Refuse to delete more objects than this.
+    #[arg(long, value_name = "N")]
+    max_delete: Option<u64>,
+}
+
+pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
+    match &args.apply {
+        Some(plan) => apply(args, plan, stores, ui).await,
+        None => plan(args, stores, ui).await,
+    }
+}
+
+async fn plan(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let policy = CleanPolicy {
+        keep: args.keep.clone(),
+        min_age_ms: parse_millis(&args.min_age)?,
+    };
+    let looked = args.also.look(stores, ui, &parse_all(&args.roots)?).await?;
+    let lineage = Lineage::new(&looked.survey);
+    let also = args.also.locations()?;
+    let plan = plan_clean(
+        &lineage,
+        &looked.roots,
+        &also,
+        &policy,
+        looked.survey.taken_at,
+    );
+    if let Some(most) = args.max_delete.filter(|most| plan.header.objects > *most) {
+        ui.warn(&format!(
+            "the plan would delete {} objects, more than the {most} that are allowed: it will be refused",
+            plan.header.objects
+        ));
+    }
+    let blocked = !plan.missing.is_empty();
+    if let (Some(path), false) = (&args.out, blocked) {
+        let fail = |e: std::io::Error| {
+            Error::new(ErrorKind::Unavailable, e.to_string())
+                .during("write the plan")
+                .at(path.display())
+        };
+        let mut file = std::io::BufWriter::new(std::fs::File::create(path).map_err(fail)?);
+        plan.write(&lineage, &mut file)?;
+    }
+    Ok(Output {
+        text: clean_text(&plan),
+        json: clean_json(&plan),
+        svg: None,
+        code: if blocked {
+            exit::INCOMPLETE
+        } else {
+            exit::DONE
+        },
+    })
+}
+
+async fn apply(args: &Args, plan: &std::path::Path, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let plan = PlanSource::File(plan.to_path_buf());
+    let options = ApplyOptions {
+        grace_ms: parse_millis(&args.grace)?,
+        max_delete: args.max_delete,
+    };
+    let cancel = Cancel::default();
+    let watch = tokio::spawn(interrupt::stop_on_interrupt(cancel.clone()));
+    let result = apply_until_done(args.wait, &plan, &options, stores, ui, &cancel).await;
+    watch.abort();
+    let report = result?;
+    Ok(Output {
+        text: applied_text(&report),
+        json: applied_json(&report),
+        svg: None,
+        code: if report.is_unfinished() {
+            exit::RESUMABLE
+        } else {
+            exit::DONE
+        },
+    })
+}
+
+async fn apply_until_done(
+    wait: bool,
+    plan: &PlanSource,
+    options: &ApplyOptions,
+    stores: &Stores,
+    ui: &Ui,
+    cancel: &Cancel,
+) -> Result<ApplyReport> {
+    loop {
+        let report = apply_plan(stores, plan, options, ui, cancel).await?;
+        match report.status {
+            Status::Waiting { until_unix_ms } if wait && !cancel.is_cancelled() => {
+                let left = Duration::from_millis(until_unix_ms.saturating_sub(stores.now()));
+                tokio::select! {
+                    () = clock::sleep(left) => {}
+                    () = cancel.cancelled() => return Ok(report),
+                }
+            }
+            _ => return Ok(report),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `forkpoint pin`.
+
+use clap::Subcommand;
+
+use crate::error::Result;
+use crate::ownership::{Access, PinRequest, parse_millis, pin, pins, unpin};
+use crate::report::{pins_json, pins_text};
+use crate::store::Stores;
+
+use super::{Output, exit, location};
+
+/// Named reasons to keep a snapshot: no clean deletes what is pinned.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Pin a snapshot.
+    Add {
+        /// The snapshot's folder.
+        snapshot: String,
+        /// The name of the pin: letters, digits, `.`, `_`, `-`.
+        name: String,
+        /// Why it is kept.
+        #[arg(long)]
+        reason: String,
+        /// Who wants it kept. Left out: the user that runs this.
+        #[arg(long, env = "USER", default_value = "unknown")]
+        owner: String,
+        /// The pin counts no more after this time, such as 30d.
+        #[arg(long, value_name = "TIME")]
+        expires_in: Option<String>,
+    },
+    /// Remove a pin; one that is not there is fine.
+    Rm {
+        /// The snapshot's folder.
+        snapshot: String,
+        /// The name of the pin.
+        name: String,
+    },
+    /// List the pins of a snapshot.
+    Ls {
+        /// The snapshot's folder.
+        snapshot: String,
+    },
+}
+
+pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
+    let (What::Add { snapshot, .. } | What::Rm { snapshot, .. } | What::Ls { snapshot }) =
+        &args.what;
+    let at = stores.real(&location::parse(snapshot)?).await?;
+    match &args.what {
+        What::Add {
+            name,
+            reason,
+            owner,
+            expires_in,
+            ..
+        } => {
+            let expires_unix_ms = match expires_in {
+                Some(text) => Some(stores.now().saturating_add(parse_millis(text)?)),
+                None => None,
+            };
+            let request = PinRequest {
+                name: name.clone(),
+                owner: owner.clone(),
+                reason: reason.clone(),
+                expires_unix_ms,
+                fork: None,
+            };
+            pin(stores, &at, &request).await?;
+        }
+        What::Rm { name, .. } => unpin(stores, &at, name).await?,
+        What::Ls { .. } => {}
+    }
+    let pins = pins(stores, &at).await?;
+    Ok(Output {
+        text: pins_text(&at, &pins),
+        json: pins_json(&at, &pins),
+        svg: None,
+        code: exit::DONE,
+    })
+}

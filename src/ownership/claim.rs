@@ -1,0 +1,465 @@
+//! Claims and restores: which job was started from a snapshot, and whether it has taken it over. Decisions
+//! are pure ([`find_conflicts`]); the rest is I/O.
+
+use serde::Serialize;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
+use crate::snapshot::{Kind, RestoreMode};
+use crate::store::Location;
+
+use super::access::Access;
+use super::evidence::incomplete_error;
+use super::identity::SnapshotId;
+use super::lineage::{Amount, Lineage};
+use super::pin::{list, refuse_going, tidy};
+use super::record::{
+    self, Claim, RECORD_LIMIT_BYTES, RECORD_VERSION, Restore, claim_at, nonce, own_folder,
+    restore_at,
+};
+use super::survey::{Node, Survey, survey};
+use super::verdict::{NeedReason, has_completed, recorded_needs};
+
+/// A job is started from a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRequest {
+    /// The folder of the snapshot.
+    pub snapshot: Location,
+    /// The job: the path of its folder below the root, its last part, or any name.
+    pub job: String,
+    /// Whether it takes the snapshot over.
+    pub mode: RestoreMode,
+    /// It takes over the older checkpoints of the snapshot's job too.
+    pub chain: bool,
+}
+
+/// A snapshot that a job has taken over or depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Claimed {
+    /// Which one.
+    pub snapshot: SnapshotId,
+    /// Its folder.
+    pub directory: Location,
+    /// What its deletion alone would free.
+    pub freed: Amount,
+}
+
+/// What a claim came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClaimReport {
+    /// The job.
+    pub job: String,
+    /// The mode.
+    pub mode: RestoreMode,
+    /// The snapshots that are its own from now on, or that it depends on.
+    pub snapshots: Vec<Claimed>,
+    /// Older checkpoints of the same job that nobody claimed: they stay for ever unless somebody does.
+    pub left_behind: Vec<Claimed>,
+    /// What their deletion together would free.
+    pub left_behind_freed: Amount,
+}
+
+/// Why a snapshot cannot be taken over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conflict {
+    /// Another job has taken it over.
+    ClaimedBy(String),
+    /// Another job was started from it and still needs it.
+    NeededByJob(String, RestoreMode),
+    /// A snapshot of another job refers to objects of it.
+    UsedBy(SnapshotId, u64),
+    /// Somebody wants it kept, or a fork reads it.
+    Needed(String),
+}
+
+impl std::fmt::Display for Conflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Conflict::ClaimedBy(job) => write!(f, "job {job} has claimed it"),
+            Conflict::NeededByJob(job, mode) => write!(
+                f,
+                "job {job} was started from it ({mode}) and still needs it"
+            ),
+            Conflict::UsedBy(snapshot, objects) => {
+                write!(
+                    f,
+                    "{snapshot} of job {} refers to {objects} of its objects",
+                    snapshot.job
+                )
+            }
+            Conflict::Needed(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What keeps `job` from being started from the snapshot at `node` in the given mode, at the time `now`.
+///
+/// Several jobs may depend on one snapshot as long as none has claimed it; a claim needs it alone.
+pub fn find_conflicts(
+    lineage: &Lineage<'_>,
+    node: usize,
+    job: &str,
+    mode: RestoreMode,
+    now: u64,
+) -> Vec<Conflict> {
+    let survey = lineage.survey();
+    let Some(own) = survey.nodes.get(node) else {
+        return Vec::new();
+    };
+    let mut conflicts = Vec::new();
+    for (_, claim) in survey
+        .records
+        .claims
+        .iter()
+        .filter(|(of, _)| *of == own.directory)
+    {
+        if claim.job != job {
+            conflicts.push(Conflict::ClaimedBy(claim.job.clone()));
+        }
+    }
+    if mode != RestoreMode::Claim {
+        return conflicts;
+    }
+    for (_, restore) in survey
+        .records
+        .restores
+        .iter()
+        .filter(|(of, _)| *of == own.directory)
+    {
+        if restore.job != job && !has_completed(survey, own, &restore.job, restore.created_unix_ms)
+        {
+            conflicts.push(Conflict::NeededByJob(restore.job.clone(), restore.mode));
+        }
+    }
+    for (other, amount) in lineage.used_by(node) {
+        let Some(other) = survey.nodes.get(other) else {
+            continue;
+        };
+        let is_own = other.id.job == own.id.job && other.id.root == own.id.root;
+        if !is_own && !other.id.is_of_job(job) {
+            conflicts.push(Conflict::UsedBy(other.id.clone(), amount.objects));
+        }
+    }
+    for need in recorded_needs(survey, own, now) {
+        match need {
+            NeedReason::Pinned {
+                name, owner, why, ..
+            } => {
+                conflicts.push(Conflict::Needed(format!(
+                    "{owner} has pinned it as `{name}`: {why}"
+                )));
+            }
+            NeedReason::ForkedTo { destination, .. } => {
+                conflicts.push(Conflict::Needed(format!(
+                    "a fork to {destination} reads it"
+                )));
+            }
+            _ => {}
+        }
+    }
+    conflicts
+}
+
+/// Older checkpoints of the snapshot's own job.
+fn older_siblings<'s>(survey: &'s Survey, own: &Node) -> Vec<(usize, &'s Node)> {
+    let is_sibling = |node: &Node| {
+        node.id.root == own.id.root
+            && node.id.job == own.id.job
+            && node.directory.parent() == own.directory.parent()
+            && node.kind == Kind::Checkpoint
+            && node.id.number < own.id.number
+    };
+    survey
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, n)| is_sibling(n))
+        .collect()
+}
+
+/// Records that a job is started from a snapshot: takes it over, or depends on it.
+///
+/// # Guarantees
+///
+/// Of two jobs that claim one snapshot at the same moment at most one succeeds, and so of a claim and a
+/// restore in another mode. The same job may repeat its claim.
+///
+/// # Cost
+///
+/// That of [`survey()`], and for each snapshot a write, two listings and a look.
+///
+/// # Errors
+///
+/// `Refused` with the name of the holder; `Incomplete` if something that may depend on it could not be read.
+pub async fn claim(
+    access: &dyn Access,
+    roots: &[Location],
+    request: &ClaimRequest,
+    progress: &dyn Progress,
+) -> Result<ClaimReport> {
+    if request.job.trim().is_empty() {
+        return Err(Error::invalid("a job has a name"));
+    }
+    if request.chain && request.mode != RestoreMode::Claim {
+        return Err(Error::invalid(
+            "only a claim can take older checkpoints over",
+        ));
+    }
+    let survey = survey(access, roots, progress).await?;
+    let lineage = Lineage::new(&survey);
+    let Some(node) = survey.find(&request.snapshot) else {
+        return Err(match survey.missing.is_empty() {
+            true => Error::new(ErrorKind::NotFound, "no snapshot is here").at(&request.snapshot),
+            false => incomplete_error(&survey.missing),
+        });
+    };
+    if request.mode == RestoreMode::Claim && !survey.missing.is_empty() {
+        return Err(incomplete_error(&survey.missing).during("claim"));
+    }
+    let Some(own) = survey.nodes.get(node) else {
+        return Err(Error::new(ErrorKind::Internal, "a snapshot was lost"));
+    };
+    let siblings = older_siblings(&survey, own);
+    let mut targets = vec![(node, own)];
+    if request.chain {
+        targets.extend(siblings.iter().rev().copied());
+    }
+    for (n, target) in &targets {
+        let conflicts = find_conflicts(&lineage, *n, &request.job, request.mode, survey.taken_at);
+        if let Some(first) = conflicts.first() {
+            return Err(refused(target, first, conflicts.len()));
+        }
+    }
+    write_all(access, &survey, request, &targets).await?;
+    let claimed = |(n, node): &(usize, &Node)| Claimed {
+        snapshot: node.id.clone(),
+        directory: node.directory.clone(),
+        freed: lineage.exclusive(*n),
+    };
+    let is_claimed = |node: &Node| {
+        survey
+            .records
+            .claims
+            .iter()
+            .any(|(of, _)| *of == node.directory)
+    };
+    let left: Vec<(usize, &Node)> = match request.chain || request.mode != RestoreMode::Claim {
+        true => Vec::new(),
+        false => siblings
+            .into_iter()
+            .filter(|(_, n)| !is_claimed(n))
+            .collect(),
+    };
+    let mut left_behind_freed = Amount::default();
+    let left_nodes: Vec<u32> = left
+        .iter()
+        .filter_map(|(n, _)| u32::try_from(*n).ok())
+        .collect();
+    let mut ids: Vec<u32> = left
+        .iter()
+        .flat_map(|(_, n)| n.objects.iter().copied())
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    for id in ids {
+        let fact = survey.fact(id);
+        if fact.listed
+            && lineage
+                .users(id)
+                .iter()
+                .all(|user| left_nodes.contains(user))
+        {
+            left_behind_freed.add(fact.size);
+        }
+    }
+    Ok(ClaimReport {
+        job: request.job.clone(),
+        mode: request.mode,
+        snapshots: targets.iter().map(claimed).collect(),
+        left_behind: left.iter().map(claimed).collect(),
+        left_behind_freed,
+    })
+}
+
+fn refused(target: &Node, first: &Conflict, conflicts: usize) -> Error {
+    let more = match conflicts {
+        1 => String::new(),
+        n => format!("; and {} more", n - 1),
+    };
+    Error::refused(format!("{first}{more}"))
+        .during("claim")
+        .at(&target.directory)
+        .hint("make an independent snapshot with `forkpoint fork`, and start from that one")
+}
+
+/// Writes the records, and looks whether somebody else came at the same moment; if so takes its own back.
+async fn write_all(
+    access: &dyn Access,
+    survey: &Survey,
+    request: &ClaimRequest,
+    targets: &[(usize, &Node)],
+) -> Result<()> {
+    let mut written: Vec<(&Node, Location)> = Vec::new();
+    for (_, node) in targets {
+        let result = match write(access, request, node).await {
+            Ok(Some(at)) => {
+                written.push((node, at));
+                look_again(access, survey, request, node).await
+            }
+            Ok(None) => Ok(()),
+            Err(e) => Err(e),
+        };
+        if let Err(e) = result {
+            for (node, at) in written {
+                access.delete(&at).await?;
+                tidy(access, &node.directory, &at).await;
+            }
+            return Err(e);
+        }
+    }
+    Ok(())
+}
+
+/// Writes one record; `None` if the same job's is there already.
+async fn write(
+    access: &dyn Access,
+    request: &ClaimRequest,
+    node: &Node,
+) -> Result<Option<Location>> {
+    let created_unix_ms = access.now();
+    let (at, bytes) = match request.mode {
+        RestoreMode::Claim => {
+            let with =
+                (node.directory != request.snapshot).then(|| request.snapshot.name().to_string());
+            let claim = Claim {
+                version: RECORD_VERSION,
+                nonce: nonce(access),
+                job: request.job.clone(),
+                created_unix_ms,
+                with,
+            };
+            (claim_at(&node.directory)?, record::encode(&claim)?)
+        }
+        mode => {
+            let job = request.job.clone();
+            let restore = Restore {
+                version: RECORD_VERSION,
+                nonce: nonce(access),
+                job,
+                mode,
+                created_unix_ms,
+            };
+            (
+                restore_at(&node.directory, &request.job)?,
+                record::encode(&restore)?,
+            )
+        }
+    };
+    match access.create(&at, bytes).await {
+        Ok(()) => Ok(Some(at)),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let bytes = access.read(&at, RECORD_LIMIT_BYTES).await?;
+            let holder = match request.mode {
+                RestoreMode::Claim => record::decode::<Claim>(&bytes, &at)?.job,
+                _ => record::decode::<Restore>(&bytes, &at)?.job,
+            };
+            match holder == request.job {
+                true => Ok(None),
+                false => Err(refused(node, &Conflict::ClaimedBy(holder), 1)),
+            }
+        }
+        Err(e) => Err(e.during("claim")),
+    }
+}
+
+/// Records that were written since the survey, by others who may not have seen ours.
+async fn look_again(
+    access: &dyn Access,
+    survey: &Survey,
+    request: &ClaimRequest,
+    node: &Node,
+) -> Result<()> {
+    refuse_going(access, &node.directory)
+        .await
+        .map_err(|e| e.during("claim"))?;
+    let own = own_folder(&node.directory)?;
+    let name = node.directory.name();
+    if request.mode != RestoreMode::Claim {
+        let at = claim_at(&node.directory)?;
+        return match access.read(&at, RECORD_LIMIT_BYTES).await {
+            Ok(bytes) => match record::decode::<Claim>(&bytes, &at)? {
+                claim if claim.job != request.job => {
+                    Err(refused(node, &Conflict::ClaimedBy(claim.job), 1))
+                }
+                _ => Ok(()),
+            },
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        };
+    }
+    for at in list(access, &own.child(&format!("restores/{name}"))).await? {
+        let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        let restore: Restore = record::decode(&bytes, &at)?;
+        // Those that the survey has seen were judged; new ones are in the way.
+        let is_known = survey
+            .records
+            .restores
+            .iter()
+            .any(|(_, r)| r.nonce == restore.nonce);
+        if restore.job != request.job && !is_known {
+            return Err(refused(
+                node,
+                &Conflict::NeededByJob(restore.job, restore.mode),
+                1,
+            ));
+        }
+    }
+    let pins = super::pin::pins(access, &node.directory).await?;
+    let is_known = |nonce: &String| survey.records.pins.iter().any(|(_, p)| p.nonce == *nonce);
+    if let Some(pin) = pins.iter().find(|pin| !is_known(&pin.nonce)) {
+        let why = format!(
+            "{} has pinned it as `{}`: {}",
+            pin.owner, pin.name, pin.reason
+        );
+        return Err(refused(node, &Conflict::Needed(why), 1));
+    }
+    Ok(())
+}
+
+/// Takes a claim back, or ends a job's dependence. What is not there is fine. One or two requests.
+///
+/// # Errors
+///
+/// `Refused` if another job has claimed the snapshot.
+pub async fn release(
+    access: &dyn Access,
+    snapshot: &Location,
+    job: &str,
+    mode: RestoreMode,
+) -> Result<()> {
+    let at = match mode {
+        RestoreMode::Claim => claim_at(snapshot)?,
+        _ => restore_at(snapshot, job)?,
+    };
+    if mode == RestoreMode::Claim {
+        match access.read(&at, RECORD_LIMIT_BYTES).await {
+            Ok(bytes) => {
+                let claim: Claim = record::decode(&bytes, &at)?;
+                if claim.job != job {
+                    return Err(Error::refused(format!("job {} has claimed it", claim.job))
+                        .during("release")
+                        .at(snapshot));
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(e),
+        }
+    }
+    access.delete(&at).await?;
+    tidy(access, snapshot, &at).await;
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Lineage as a forest: jobs, their snapshots in order, and the snapshot that each job grew from. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::snapshot::Kind;
+use crate::store::Location;
+
+use super::evidence::MissingEvidence;
+use super::identity::SnapshotId;
+use super::lineage::{Amount, Lineage};
+use super::verdict::{NeedReason, recorded_needs};
+
+/// One snapshot as lists and trees show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SnapshotSummary {
+    /// Which one.
+    pub snapshot: SnapshotId,
+    /// Its folder.
+    pub directory: Location,
+    /// Checkpoint or savepoint.
+    pub kind: Kind,
+    /// When its commit object was written, in milliseconds since 1970; 0 if that is not known.
+    pub modified_unix_ms: u64,
+    /// Objects of it that are not there; 0 for a whole one.
+    pub missing_objects: u32,
+    /// Objects of it outside of the roots that were looked at.
+    pub outside_objects: u32,
+    /// All its objects that are there.
+    pub total: Amount,
+    /// Those that another snapshot uses too.
+    pub shared: Amount,
+    /// Those that no other snapshot uses: what its deletion would free.
+    pub exclusive: Amount,
+    /// The other snapshots that use objects of it.
+    pub used_by: Vec<SnapshotId>,
+    /// What needs it besides.
+    pub needs: Vec<NeedReason>,
+    /// The job that has taken it over, if one has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claimed_by: Option<String>,
+}
+
+/// One job and its snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Branch {
+    /// The root below which the job's folder is.
+    pub root: Location,
+    /// The job's folder below it; empty for snapshots in the root itself.
+    pub job: String,
+    /// The snapshot that its oldest one grew from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grew_from: Option<Growth>,
+    /// By number.
+    pub snapshots: Vec<SnapshotSummary>,
+}
+
+/// The snapshot that a job grew from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Growth {
+    /// The branch of that snapshot.
+    pub branch: usize,
+    /// Its place there.
+    pub snapshot: usize,
+    /// How many objects the job's oldest snapshot shares with it; 0 where only a record says so.
+    pub shared_objects: u64,
+}
+
+/// All jobs below some roots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FamilyTree {
+    /// When it was looked at, in milliseconds since 1970.
+    pub taken_at_unix_ms: u64,
+    /// The jobs, by their names.
+    pub branches: Vec<Branch>,
+    /// What is not known.
+    pub missing: Vec<MissingEvidence>,
+}
+
+/// Draws up the forest of what lies below `below`; all that was surveyed counts as a user.
+pub fn family_tree(lineage: &Lineage<'_>, below: &[Location]) -> FamilyTree {
+    let survey = lineage.survey();
+    let mut jobs: BTreeMap<(&Location, &str), Vec<usize>> = BTreeMap::new();
+    for (n, node) in survey.nodes.iter().enumerate() {
+        if below.iter().any(|root| root.contains(&node.directory)) {
+            jobs.entry((&node.id.root, &node.id.job))
+                .or_default()
+                .push(n);
+        }
+    }
+    let mut places: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    let mut branches = Vec::with_capacity(jobs.len());
+    let mut firsts = Vec::with_capacity(jobs.len());
+    for (branch, ((root, job), mut nodes)) in jobs.into_iter().enumerate() {
+        nodes.sort_by_key(|n| {
+            survey
+                .nodes
+                .get(*n)
+                .map(|n| (n.id.number, n.directory.clone()))
+        });
+        for (place, node) in nodes.iter().enumerate() {
+            places.insert(*node, (branch, place));
+        }
+        firsts.push(nodes.first().copied());
+        branches.push(Branch {
+            root: root.clone(),
+            job: job.to_string(),
+            grew_from: None,
+            snapshots: nodes.iter().filter_map(|n| summary(lineage, *n)).collect(),
+        });
+    }
+    for (own, (branch, first)) in branches.iter_mut().zip(firsts).enumerate() {
+        let parent = first.and_then(|first| lineage.parent(first));
+        let place = parent.and_then(|parent| Some((parent, *places.get(&parent.node)?)));
+        branch.grew_from =
+            place
+                .filter(|(_, (of, _))| *of != own)
+                .map(|(parent, (of, snapshot))| Growth {
+                    branch: of,
+                    snapshot,
+                    shared_objects: parent.shared,
+                });
+    }
+    FamilyTree {
+        taken_at_unix_ms: survey.taken_at,
+        branches,
+        missing: survey.missing.clone(),
+    }
+}
+
+fn summary(lineage: &Lineage<'_>, n: usize) -> Option<SnapshotSummary> {
+    let survey = lineage.survey();
+    let node = survey.nodes.get(n)?;
+    let (total, exclusive) = (lineage.total(n), lineage.exclusive(n));
+    let mut users = lineage.users_of_snapshot(n);
+    users.sort_by_key(|u| survey.nodes.get(*u).map(|n| (n.id.number, n.id.clone())));
+    let claims = &survey.records.claims;
+    Some(SnapshotSummary {
+        snapshot: node.id.clone(),
+        directory: node.directory.clone(),
+        kind: node.kind,
+        modified_unix_ms: node.modified,
+        missing_objects: node.missing,
+        outside_objects: node.outside,
+        total,
+        shared: Amount {
+            objects: total.objects - exclusive.objects,
+            bytes: total.bytes - exclusive.bytes,
+        },
+        exclusive,
+        used_by: users
+            .into_iter()
+            .filter_map(|u| Some(survey.nodes.get(u)?.id.clone()))
+            .collect(),
+        needs: recorded_needs(survey, node, survey.taken_at),
+        claimed_by: claims
+            .iter()
+            .find(|(of, _)| *of == node.directory)
+            .map(|(_, c)| c.job.clone()),
+    })
+}

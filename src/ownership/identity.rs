@@ -1,0 +1,125 @@
+//! Which snapshot: root, job and number. The number alone says nothing, it repeats across forks.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::store::Location;
+
+use super::layout::is_job_id;
+
+/// The identity of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct SnapshotId {
+    /// The root below which it was found.
+    pub root: Location,
+    /// The job: the path of its folder below the root, empty where snapshots lie in the root itself.
+    pub job: String,
+    /// The number within the job.
+    pub number: i64,
+    /// The name of its own folder: `chk-42`, `savepoint-ca3136-0123456789ab`.
+    pub name: String,
+}
+
+impl SnapshotId {
+    /// The identity of the snapshot number `number` in the folder `directory` below `root`.
+    pub fn new(root: &Location, directory: &Location, number: i64) -> SnapshotId {
+        let below = root.strip(directory).unwrap_or_default();
+        let (job, name) = below.rsplit_once('/').unwrap_or(("", below));
+        let name = if name.is_empty() {
+            directory.name()
+        } else {
+            name
+        };
+        SnapshotId {
+            root: root.clone(),
+            job: job.to_string(),
+            number,
+            name: name.to_string(),
+        }
+    }
+
+    /// True if `job` names this snapshot's job: the path below the root, or its last part.
+    pub fn is_of_job(&self, job: &str) -> bool {
+        !job.is_empty() && (self.job == job || self.job.rsplit('/').next() == Some(job))
+    }
+
+    /// The job for people: ids shortened to eight digits.
+    pub fn short_job(&self) -> String {
+        short_job(&self.job)
+    }
+}
+
+/// A job's path with ids shortened to eight digits.
+pub fn short_job(job: &str) -> String {
+    let short = |part: &str| match is_job_id(part) {
+        true => part.get(..8).unwrap_or(part).to_string(),
+        false => part.to_string(),
+    };
+    job.split('/').map(short).collect::<Vec<_>>().join("/")
+}
+
+/// The job that a savepoint was taken of, if its name begins with the id of exactly one of `jobs`.
+/// Flink names it `savepoint-`, six digits of the job's id, `-`, twelve at random.
+pub(crate) fn job_of_savepoint<'a>(
+    name: &str,
+    jobs: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let prefix = name.strip_prefix("savepoint-")?.split('-').next()?;
+    let mut of_it = jobs.filter(|job| {
+        let id = job.rsplit('/').next().unwrap_or(job);
+        prefix.len() == 6 && is_job_id(id) && id.starts_with(prefix)
+    });
+    match (of_it.next(), of_it.next()) {
+        (Some(job), None) => Some(job),
+        _ => None,
+    }
+}
+
+impl fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.job.is_empty() {
+            true => write!(f, "{}", self.name),
+            false => write!(f, "{}/{}", self.short_job(), self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_numbers_of_two_jobs_are_two_snapshots() {
+        let root = Location::parse("s3://b/r").unwrap();
+        let a = SnapshotId::new(
+            &root,
+            &root.child("00000000000000000000000000000001/chk-43"),
+            43,
+        );
+        let b = SnapshotId::new(
+            &root,
+            &root.child("00000000000000000000000000000002/chk-43"),
+            43,
+        );
+        assert_ne!(a, b);
+        assert_eq!(a.to_string(), "00000000/chk-43");
+        assert_eq!(
+            SnapshotId::new(&root, &root.child("chk-7"), 7).to_string(),
+            "chk-7"
+        );
+        assert_eq!(SnapshotId::new(&root, &root, 7).name, "r");
+    }
+
+    #[test]
+    fn a_savepoint_names_its_job() {
+        let jobs = [
+            "ckpt/ca3136b6d378bc858d567bb5adc77912",
+            "aa000000000000000000000000000000",
+        ];
+        let job = |name| job_of_savepoint(name, jobs.iter().copied());
+        assert_eq!(job("savepoint-ca3136-0123456789ab"), Some(jobs[0]));
+        assert_eq!(job("savepoint-bbbbbb-0123456789ab"), None);
+        assert_eq!(job("chk-4"), None);
+    }
+}

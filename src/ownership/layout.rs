@@ -1,0 +1,266 @@
+//! What a key below a root is, by its name: pure. Only what engines name so may ever be called an
+//! orphan; everything else is a stranger, and stays.
+
+use crate::store::Location;
+
+use super::names::is_odd;
+
+/// The folder of what this crate itself keeps beside snapshots.
+pub(crate) const OWN_FOLDER: &str = ".forkpoint";
+
+/// What a key is by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// The commit object of the snapshot in this folder.
+    Commit(Location),
+    /// Something below the folder of a checkpoint, `chk-N`.
+    OfCheckpoint {
+        /// The folder of the job.
+        home: Location,
+        /// The folder of the checkpoint.
+        folder: Location,
+        /// Its number.
+        number: i64,
+        /// Named as the engine names files.
+        named: bool,
+    },
+    /// Below `shared/`.
+    Shared {
+        /// The folder of the job.
+        home: Location,
+        /// Named as the engine names files.
+        named: bool,
+    },
+    /// Below `taskowned/`, or `dstl/` of a changelog.
+    TaskOwned {
+        /// The folder of the job.
+        home: Location,
+        /// Named as the engine names files.
+        named: bool,
+    },
+    /// One of this crate's own small objects.
+    Record,
+    /// An empty object that some tools make to mark a folder.
+    Marker,
+    /// Anything else.
+    Stranger,
+}
+
+impl Place {
+    /// What the object at `at`, of `size` bytes, is below `root`.
+    pub fn of(root: &Location, at: &Location, size: u64) -> Place {
+        let key = at.key();
+        if size == 0 && (key.ends_with('/') || key.is_empty()) {
+            return Place::Marker;
+        }
+        let Some(below) = root.strip(at).filter(|_| !is_odd(key)) else {
+            return Place::Stranger;
+        };
+        if below.split('/').any(|part| part == OWN_FOLDER) {
+            return Place::Record;
+        }
+        if at.name() == "_metadata" {
+            return at.parent().map_or(Place::Stranger, Place::Commit);
+        }
+        let named = engine_name(at.name());
+        let mut end = key.len() - below.len();
+        for part in below.split('/') {
+            let home = || root.with_key(key.get(..end).unwrap_or_default().trim_end_matches('/'));
+            let is_last = end + part.len() == key.len();
+            match part {
+                _ if is_last => break,
+                "shared" => {
+                    return Place::Shared {
+                        home: home(),
+                        named,
+                    };
+                }
+                "taskowned" | "dstl" => {
+                    return Place::TaskOwned {
+                        home: home(),
+                        named,
+                    };
+                }
+                _ => {}
+            }
+            if let Some(number) = checkpoint_number(part) {
+                let folder = root.with_key(key.get(..end + part.len()).unwrap_or_default());
+                return Place::OfCheckpoint {
+                    home: home(),
+                    folder,
+                    number,
+                    named,
+                };
+            }
+            end += part.len() + 1;
+        }
+        Place::Stranger
+    }
+
+    /// True for a name that engines give to files: it begins with a UUID.
+    pub(crate) fn is_engine_name(name: &str) -> bool {
+        engine_name(name)
+    }
+
+    /// The folder of the job that this belongs to, where the name tells.
+    pub fn home(&self) -> Option<&Location> {
+        match self {
+            Place::OfCheckpoint { home, .. }
+            | Place::Shared { home, .. }
+            | Place::TaskOwned { home, .. } => Some(home),
+            _ => None,
+        }
+    }
+}
+
+/// The number in `chk-42`.
+pub(crate) fn checkpoint_number(folder: &str) -> Option<i64> {
+    let digits = folder.strip_prefix("chk-")?;
+    let plain = digits.bytes().all(|b| b.is_ascii_digit());
+    (plain && !digits.is_empty())
+        .then(|| digits.parse().ok())
+        .flatten()
+}
+
+/// True for a name that begins with a UUID, as all files of Flink do; forks add a suffix to it.
+fn engine_name(name: &str) -> bool {
+    let Some(uuid) = name.as_bytes().get(..36) else {
+        return false;
+    };
+    let well_formed = uuid.iter().enumerate().all(|(at, b)| match at {
+        8 | 13 | 18 | 23 => *b == b'-',
+        _ => b.is_ascii_hexdigit(),
+    });
+    well_formed && name.as_bytes().get(36).is_none_or(|b| *b == b'-')
+}
+
+/// True for the name of a job's folder: 32 hex digits.
+pub(crate) fn is_job_id(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// The folder from which all of a job's siblings are seen: `at` itself, or the one above the
+/// topmost folder on its path that is named by a job id.
+///
+/// One job's files may be needed by its sibling's snapshots, so a look at one job's folder alone
+/// proves nothing.
+pub fn common_root(at: &Location) -> Location {
+    std::iter::successors(Some(at.clone()), Location::parent)
+        .filter(|folder| is_job_id(folder.name()))
+        .last()
+        .and_then(|job| job.parent())
+        .unwrap_or_else(|| at.clone())
+}
+
+/// The root from which all that may use a snapshot or an object is seen, as far as its name tells: the
+/// folder above that of its job.
+pub fn root_of(at: &Location) -> Location {
+    let is_own = |folder: &Location| {
+        let name = folder.name();
+        matches!(name, "shared" | "taskowned" | "dstl")
+            || checkpoint_number(name).is_some()
+            || name.starts_with("savepoint-")
+    };
+    let topmost = std::iter::successors(Some(at.clone()), Location::parent)
+        .filter(is_own)
+        .last();
+    let inside = topmost.as_ref().unwrap_or(at);
+    common_root(&inside.parent().unwrap_or_else(|| inside.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "66ad2236-2236-4937-967c-7fc63083dab4";
+
+    #[test]
+    fn keys_are_told_apart_by_their_names() {
+        let root = Location::parse("s3://b/root").unwrap();
+        let place = |below: &str, size| Place::of(&root, &root.child(below), size);
+        let job = root.child("job");
+        for below in [
+            "job/shared/U",
+            "job/shared/job_x_op_y_0_2/U",
+            "job/shared/U-0123456789abcdef",
+        ] {
+            let expected = Place::Shared {
+                home: job.clone(),
+                named: true,
+            };
+            assert_eq!(place(&below.replace('U', UUID), 1), expected, "{below}");
+        }
+        assert_eq!(
+            place("job/shared/notes.txt", 1),
+            Place::Shared {
+                home: job.clone(),
+                named: false
+            }
+        );
+        assert_eq!(
+            place(&format!("shared/{UUID}"), 1),
+            Place::Shared {
+                home: root.clone(),
+                named: true
+            }
+        );
+        assert_eq!(
+            place(&format!("job/chk-42/{UUID}"), 1),
+            Place::OfCheckpoint {
+                home: job.clone(),
+                folder: job.child("chk-42"),
+                number: 42,
+                named: true
+            }
+        );
+        assert_eq!(
+            place("job/chk-42/_metadata", 9),
+            Place::Commit(job.child("chk-42"))
+        );
+        assert_eq!(
+            place(&format!("job/dstl/{UUID}"), 1),
+            Place::TaskOwned {
+                home: job,
+                named: true
+            }
+        );
+        assert_eq!(place("job/shared/", 0), Place::Marker);
+        assert_eq!(place(".forkpoint/chk-7.json", 9), Place::Record);
+        for below in [
+            "job//shared/U",
+            "job/./shared/U",
+            "job/shared",
+            "chk-x/U",
+            "other/U",
+            "job/shared/a\u{7}b",
+        ] {
+            assert_eq!(
+                place(&below.replace('U', UUID), 1),
+                Place::Stranger,
+                "{below}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_job_is_looked_at_with_its_siblings() {
+        let at = |text: &str| Location::parse(text).unwrap();
+        let job = "0123456789abcdef0123456789abcdef";
+        let common = |text: String| common_root(&at(&text)).to_string();
+        assert_eq!(common(format!("s3://b/ckpt/{job}/chk-4")), "s3://b/ckpt");
+        assert_eq!(common(format!("s3://b/ckpt/{job}")), "s3://b/ckpt");
+        assert_eq!(common(format!("s3://b/{job}/x/{job}")), "s3://b");
+        assert_eq!(common("s3://b/forks/chk-4".into()), "s3://b/forks/chk-4");
+        let root = |text: String| root_of(&at(&text)).to_string();
+        assert_eq!(root("s3://b/forks/chk-4".into()), "s3://b/forks");
+        assert_eq!(
+            root(format!("s3://b/forks/shared/job_a_op_b_0_1/{UUID}")),
+            "s3://b/forks"
+        );
+        assert_eq!(
+            root(format!("s3://b/ckpt/{job}/shared/{UUID}")),
+            "s3://b/ckpt"
+        );
+        assert_eq!(root("s3://b/chk-4".into()), "s3://b/");
+    }
+}

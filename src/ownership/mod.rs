@@ -1,0 +1,44 @@
+//! Deletion: who depends on what, and may it go?
+//!
+//! [`survey()`] collects the evidence, [`Lineage`] turns it around, [`judge`] answers for one snapshot.
+//! Everything but the survey is a pure function. Nothing here knows how a fork is made or what a command prints.
+
+mod access;
+mod claim;
+mod classify;
+pub mod clean;
+mod evidence;
+mod family_tree;
+mod identity;
+mod layout;
+mod lineage;
+mod names;
+mod pin;
+mod record;
+mod registry;
+mod retention;
+mod survey;
+mod usage;
+mod verdict;
+
+pub use access::Access;
+pub use claim::{ClaimReport, ClaimRequest, Claimed, Conflict, claim, find_conflicts, release};
+pub use classify::{
+    Cause, Class, Classified, CleanPolicy, Doubt, Fate, MIN_AGE_MS, StayReason, classify,
+};
+pub use evidence::{MissingEvidence, MissingReason};
+pub use family_tree::{Branch, FamilyTree, Growth, SnapshotSummary, family_tree};
+pub use identity::{SnapshotId, short_job};
+pub use layout::{Place, common_root, root_of};
+pub use lineage::{Amount, Lineage, Parent};
+pub use names::{Names, ObjectId, is_odd};
+pub use pin::{PinRequest, pin, pins, refuse_destination, unpin};
+pub use record::{Claim, MARK_MARGIN_MS, Mark, Pin, PinningFork, Restore};
+pub use registry::{Handed, RegistryError, SharedObject, SharedStateRegistry, Subsumed};
+pub use retention::{Candidate, Keep, KeepRule, RetentionReason, parse_millis, retain};
+pub use survey::{Fact, Node, Records, Survey, survey};
+pub use usage::{Usage, usage};
+pub use verdict::{
+    Answer, Independence, NeedReason, ObjectVerdict, Verdict, human_millis, independence, judge,
+    judge_object,
+};

@@ -1,0 +1,227 @@
+//! Pins: named reasons to keep a snapshot. I/O.
+//!
+//! Whoever begins to use a snapshot writes its record first and looks for cleaners' marks then; a
+//! cleaner writes its mark first and looks for records then. At least one of the two sees the other.
+
+use futures::StreamExt;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::formats;
+use crate::store::Location;
+
+use super::access::Access;
+use super::record::{
+    self, Mark, Pin, PinningFork, RECORD_LIMIT_BYTES, RECORD_VERSION, check_name, marks_in, nonce,
+    own_folder, pin_at,
+};
+
+/// What a pin shall say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinRequest {
+    /// Its name: letters, digits, `.`, `_`, `-`.
+    pub name: String,
+    /// Who wants the snapshot kept.
+    pub owner: String,
+    /// Why.
+    pub reason: String,
+    /// From when on it counts no more, in milliseconds since 1970.
+    pub expires_unix_ms: Option<u64>,
+    /// The fork that reads the snapshot, for a fork's own pin.
+    pub fork: Option<PinningFork>,
+}
+
+impl PinRequest {
+    /// The pin of a fork: it names the fork, so that whoever meets it knows how to go on.
+    pub fn of_fork(fork_id: &str, destination: &Location) -> PinRequest {
+        PinRequest {
+            name: format!("fork-{fork_id}"),
+            owner: "forkpoint fork".to_string(),
+            reason: format!("fork {fork_id} to {destination} reads it"),
+            expires_unix_ms: None,
+            fork: Some(PinningFork {
+                fork_id: fork_id.to_string(),
+                destination: destination.clone(),
+            }),
+        }
+    }
+}
+
+/// Pins the snapshot in the folder `snapshot`. A pin of a fork that is there already is taken for a rerun's.
+///
+/// # Guarantees
+///
+/// When it returns, no cleaner deletes anything of the snapshot until the pin is removed or expires.
+///
+/// # Cost
+///
+/// One write, one listing, one read per mark, one look.
+///
+/// # Errors
+///
+/// `AlreadyExists` for a pin of that name; `Refused` if a cleaner has marked the snapshot; `NotFound` if it
+/// is not there. Then no pin is left.
+pub async fn pin(access: &dyn Access, snapshot: &Location, request: &PinRequest) -> Result<Pin> {
+    check_name(&request.name)?;
+    let at = pin_at(snapshot, &request.name)?;
+    let pin = Pin {
+        version: RECORD_VERSION,
+        nonce: nonce(access),
+        name: request.name.clone(),
+        owner: request.owner.clone(),
+        reason: request.reason.clone(),
+        created_unix_ms: access.now(),
+        expires_unix_ms: request.expires_unix_ms,
+        fork: request.fork.clone(),
+    };
+    match access.create(&at, record::encode(&pin)?).await {
+        Ok(()) => {}
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && request.fork.is_some() => {
+            let bytes = access.read(&at, RECORD_LIMIT_BYTES).await?;
+            let there: Pin = record::decode(&bytes, &at)?;
+            if there.fork != request.fork {
+                return Err(e.during("pin"));
+            }
+        }
+        Err(e) => {
+            return Err(e
+                .during("pin")
+                .hint("choose another name, or remove the pin that has it: forkpoint pin rm"));
+        }
+    }
+    match refuse_going(access, snapshot).await {
+        Ok(()) => Ok(pin),
+        Err(e) => {
+            unpin(access, snapshot, &request.name).await?;
+            Err(e.during("pin"))
+        }
+    }
+}
+
+/// Removes a pin; one that is not there is fine. One request.
+///
+/// # Errors
+///
+/// If the store refuses.
+pub async fn unpin(access: &dyn Access, snapshot: &Location, name: &str) -> Result<()> {
+    check_name(name)?;
+    let at = pin_at(snapshot, name)?;
+    access.delete(&at).await?;
+    tidy(access, snapshot, &at).await;
+    Ok(())
+}
+
+/// The pins of a snapshot. One listing, one read each.
+///
+/// # Errors
+///
+/// If one cannot be read.
+pub async fn pins(access: &dyn Access, snapshot: &Location) -> Result<Vec<Pin>> {
+    let folder = own_folder(snapshot)?.child(&format!("pins/{}", snapshot.name()));
+    let mut pins = Vec::new();
+    for at in list(access, &folder).await? {
+        match access.read(&at, RECORD_LIMIT_BYTES).await {
+            Ok(bytes) => pins.push(record::decode(&bytes, &at)?),
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+    }
+    pins.sort_by(|a: &Pin, b: &Pin| a.name.cmp(&b.name));
+    Ok(pins)
+}
+
+/// Removes what is left of our own folder beside a snapshot, where there are folders.
+pub(crate) async fn tidy(access: &dyn Access, snapshot: &Location, record: &Location) {
+    if let Some(home) = snapshot.parent() {
+        access.remove_empty_folders(record, &home).await;
+    }
+}
+
+/// The names below a folder of records. One listing.
+pub(crate) async fn list(access: &dyn Access, folder: &Location) -> Result<Vec<Location>> {
+    let mut found = Vec::new();
+    let mut listing = match access.list(folder) {
+        Ok(listing) => listing,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(found),
+        Err(e) => return Err(e),
+    };
+    while let Some(next) = listing.next().await {
+        match next {
+            Ok((at, _)) if at.name().ends_with(".json") => found.push(at),
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(found),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(found)
+}
+
+/// The marks in the folder of a job that count at this moment. One listing, one read each.
+pub(crate) async fn active_marks(
+    access: &dyn Access,
+    home: &Location,
+) -> Result<Vec<(Location, Mark)>> {
+    let mut marks = Vec::new();
+    for at in list(access, &marks_in(home)).await? {
+        let mark: Mark = match access.read(&at, RECORD_LIMIT_BYTES).await {
+            Ok(bytes) => record::decode(&bytes, &at)?,
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            Err(e) => return Err(e),
+        };
+        if mark.is_active(access.now()) {
+            marks.push((at, mark));
+        }
+    }
+    Ok(marks)
+}
+
+/// Refuses a snapshot that a cleaner is about to delete, or has deleted.
+pub(crate) async fn refuse_going(access: &dyn Access, snapshot: &Location) -> Result<()> {
+    if let Some(home) = snapshot.parent() {
+        for (at, mark) in active_marks(access, &home).await? {
+            if mark.snapshots.iter().any(|name| name == snapshot.name()) {
+                return Err(being_cleaned(&mark, &at).at(snapshot));
+            }
+        }
+    }
+    for format in formats() {
+        if access
+            .find(&snapshot.join(format.commit_object())?)
+            .await?
+            .is_some()
+        {
+            return Ok(());
+        }
+    }
+    Err(Error::new(
+        ErrorKind::NotFound,
+        "no snapshot here: there is no `_metadata`",
+    )
+    .at(snapshot))
+}
+
+fn being_cleaned(mark: &Mark, at: &Location) -> Error {
+    Error::refused(format!("plan {} is about to delete it", mark.plan)).hint(format!(
+        "if that shall not be, see that nobody applies the plan, and remove {at}; it counts no more {} minutes after {} \
+         (milliseconds since 1970)",
+        record::MARK_MARGIN_MS / 60_000,
+        mark.until_unix_ms
+    ))
+}
+
+/// Refuses to begin a fork to `snapshot` while a cleaner is about to delete orphans or a snapshot of that name
+/// there. Called after the fork's note was written: a cleaner that has not seen the note has left a mark.
+///
+/// # Errors
+///
+/// `Refused`.
+pub async fn refuse_destination(access: &dyn Access, snapshot: &Location) -> Result<()> {
+    let Some(home) = snapshot.parent() else {
+        return Ok(());
+    };
+    for (at, mark) in active_marks(access, &home).await? {
+        if mark.orphans || mark.snapshots.iter().any(|name| name == snapshot.name()) {
+            return Err(being_cleaned(&mark, &at).at(snapshot));
+        }
+    }
+    Ok(())
+}

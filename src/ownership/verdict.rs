@@ -1,0 +1,477 @@
+//! May it go? The answer with its reasons, for a snapshot and for an object. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::snapshot::{Kind, RestoreMode};
+use crate::store::Location;
+
+use super::evidence::MissingEvidence;
+use super::identity::SnapshotId;
+use super::lineage::{Amount, Lineage};
+use super::names::ObjectId;
+use super::survey::{Node, Survey};
+
+/// May it go?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Yes: nothing that is known of needs it, and all that must be known is.
+    Deletable,
+    /// No: something needs it, whatever else there may be.
+    Kept,
+    /// Evidence is missing.
+    Unknown,
+}
+
+impl Answer {
+    /// The answer in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Answer::Deletable => "deletable",
+            Answer::Kept => "kept",
+            Answer::Unknown => "unknown",
+        }
+    }
+}
+
+/// What needs a snapshot or an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum NeedReason {
+    /// Another snapshot refers to so many of its objects.
+    UsedBy {
+        /// Which.
+        snapshot: SnapshotId,
+        /// Its folder.
+        directory: Location,
+        /// How much of this one it uses.
+        #[serde(flatten)]
+        amount: Amount,
+    },
+    /// Another snapshot has relative references that lead nowhere; objects of this one have their
+    /// names (FLINK-39964).
+    MeantBy {
+        /// Which.
+        snapshot: SnapshotId,
+        /// Its folder.
+        directory: Location,
+        /// How many of its references.
+        objects: u64,
+    },
+    /// Somebody asked for it to be kept.
+    Pinned {
+        /// The name of the pin.
+        name: String,
+        /// Who.
+        owner: String,
+        /// Why.
+        why: String,
+        /// Until when, in milliseconds since 1970.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expires_unix_ms: Option<u64>,
+    },
+    /// A fork reads it, or was left half done.
+    ForkedTo {
+        /// The fork's id.
+        fork_id: String,
+        /// The fork's root.
+        destination: Location,
+        /// The name of the fork's pin, if it could write one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pin: Option<String>,
+    },
+    /// A job was started from it and has not completed a checkpoint of its own since.
+    Restoring {
+        /// Which job.
+        job: String,
+        /// In which mode.
+        mode: RestoreMode,
+    },
+}
+
+/// The answer for a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Which snapshot.
+    pub snapshot: SnapshotId,
+    /// Its folder.
+    pub directory: Location,
+    /// May it go?
+    pub answer: Answer,
+    /// What needs it.
+    pub reasons: Vec<NeedReason>,
+    /// What is not known.
+    pub missing: Vec<MissingEvidence>,
+    /// All its objects, its commit object among them.
+    pub total: Amount,
+    /// Those that no other snapshot uses: what its deletion would free.
+    pub freed: Amount,
+    /// The job that has taken it over, if one has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claimed_by: Option<String>,
+    /// What should be known besides.
+    pub notes: Vec<String>,
+    /// What would change the answer.
+    pub changes: Vec<String>,
+}
+
+/// The answer for an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ObjectVerdict {
+    /// Which object.
+    pub object: Location,
+    /// Its size in bytes, if a listing showed it.
+    pub bytes: Option<u64>,
+    /// May it go?
+    pub answer: Answer,
+    /// The snapshots that refer to it.
+    pub used_by: Vec<SnapshotId>,
+    /// What is not known.
+    pub missing: Vec<MissingEvidence>,
+    /// What should be known besides.
+    pub notes: Vec<String>,
+    /// What would change the answer.
+    pub changes: Vec<String>,
+}
+
+/// Is a restored job independent of what it was restored from?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Independence {
+    /// Yes, since this checkpoint of it.
+    Since {
+        /// The first one that refers to nothing of it.
+        snapshot: SnapshotId,
+    },
+    /// Not yet: it has no completed checkpoint. Savepoints do not count.
+    NoCheckpoint,
+    /// Not yet: this one refers to objects of it.
+    StillUses {
+        /// Its newest checkpoint that does.
+        snapshot: SnapshotId,
+        /// How much.
+        #[serde(flatten)]
+        amount: Amount,
+    },
+}
+
+/// Whether `job` still needs the snapshot `source`, from the metadata of the job's completed
+/// checkpoints alone.
+pub fn independence(lineage: &Lineage<'_>, source: usize, job: &str) -> Independence {
+    let survey = lineage.survey();
+    let used_by = lineage.used_by(source);
+    let mut own: Vec<(usize, &Node)> = survey
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(n, node)| *n != source && node.id.is_of_job(job) && node.kind == Kind::Checkpoint)
+        .collect();
+    own.sort_by_key(|(_, node)| node.id.number);
+    let last_use = own
+        .iter()
+        .rev()
+        .find_map(|(n, node)| Some((node, used_by.get(n)?)));
+    match (last_use, own.first()) {
+        (Some((node, amount)), _) => Independence::StillUses {
+            snapshot: node.id.clone(),
+            amount: *amount,
+        },
+        (None, Some((_, first))) => Independence::Since {
+            snapshot: first.id.clone(),
+        },
+        (None, None) => Independence::NoCheckpoint,
+    }
+}
+
+/// True if a job that was started from `source` at `started` has since completed a checkpoint of
+/// its own. From then on its metadata says what it needs.
+pub(crate) fn has_completed(survey: &Survey, source: &Node, job: &str, started: u64) -> bool {
+    survey.nodes.iter().any(|node| {
+        node.id.is_of_job(job)
+            && node.kind == Kind::Checkpoint
+            && node.id.number > source.id.number
+            && node.modified >= started
+    })
+}
+
+/// What needs a snapshot besides the references of other snapshots, at the time `now`.
+pub(crate) fn recorded_needs(survey: &Survey, node: &Node, now: u64) -> Vec<NeedReason> {
+    let records = &survey.records;
+    let mut needs = Vec::new();
+    let of = |directory: &Location| *directory == node.directory;
+    for (_, pin) in records.pins.iter().filter(|(d, _)| of(d)) {
+        match &pin.fork {
+            _ if pin.expires_unix_ms.is_some_and(|end| end <= now) => {}
+            Some(fork) => needs.push(NeedReason::ForkedTo {
+                fork_id: fork.fork_id.clone(),
+                destination: fork.destination.clone(),
+                pin: Some(pin.name.clone()),
+            }),
+            None => needs.push(NeedReason::Pinned {
+                name: pin.name.clone(),
+                owner: pin.owner.clone(),
+                why: pin.reason.clone(),
+                expires_unix_ms: pin.expires_unix_ms,
+            }),
+        }
+    }
+    for (to, fork) in records.forks.iter().filter(|(_, fork)| of(&fork.source)) {
+        let pinned = needs.iter().any(
+            |need| matches!(need, NeedReason::ForkedTo { fork_id, .. } if *fork_id == fork.fork_id),
+        );
+        if !pinned {
+            needs.push(NeedReason::ForkedTo {
+                fork_id: fork.fork_id.clone(),
+                destination: to.parent().unwrap_or_else(|| to.clone()),
+                pin: None,
+            });
+        }
+    }
+    let claims = records.claims.iter().filter(|(d, _)| of(d));
+    let claims = claims.map(|(_, c)| (&c.job, RestoreMode::Claim, c.created_unix_ms));
+    let restores = records.restores.iter().filter(|(d, _)| of(d));
+    let restores = restores.map(|(_, r)| (&r.job, r.mode, r.created_unix_ms));
+    for (job, mode, started) in claims.chain(restores) {
+        if !has_completed(survey, node, job, started) {
+            needs.push(NeedReason::Restoring {
+                job: job.clone(),
+                mode,
+            });
+        }
+    }
+    needs
+}
+
+/// The answer for the snapshot at `node` in [`Survey::nodes`], at the time `now` in milliseconds since
+/// 1970.
+///
+/// A need is certain whatever else is not known, so one of them makes the answer *kept*; only without
+/// any does missing evidence make it *unknown*.
+pub fn judge(lineage: &Lineage<'_>, node: usize, now: u64) -> Option<Verdict> {
+    let survey = lineage.survey();
+    let own = survey.nodes.get(node)?;
+    let mut reasons = Vec::new();
+    for (other, amount) in lineage.used_by(node) {
+        let Some(other) = survey.nodes.get(other) else {
+            continue;
+        };
+        let meant = own
+            .objects
+            .iter()
+            .filter(|id| other.meant.contains(id))
+            .count() as u64;
+        let (snapshot, directory) = (other.id.clone(), other.directory.clone());
+        reasons.push(match meant {
+            0 => NeedReason::UsedBy {
+                snapshot,
+                directory,
+                amount,
+            },
+            objects => NeedReason::MeantBy {
+                snapshot,
+                directory,
+                objects,
+            },
+        });
+    }
+    reasons.extend(recorded_needs(survey, own, now));
+    let missing = survey.missing.clone();
+    let answer = match (reasons.is_empty(), missing.is_empty()) {
+        (false, _) => Answer::Kept,
+        (true, false) => Answer::Unknown,
+        (true, true) => Answer::Deletable,
+    };
+    let claimed_by = survey
+        .records
+        .claims
+        .iter()
+        .find(|(of, _)| *of == own.directory)
+        .map(|(_, claim)| claim.job.clone());
+    Some(Verdict {
+        snapshot: own.id.clone(),
+        directory: own.directory.clone(),
+        answer,
+        changes: changes(own, &reasons, &missing),
+        notes: notes(lineage, node, own),
+        reasons,
+        missing,
+        total: lineage.total(node),
+        freed: lineage.exclusive(node),
+        claimed_by,
+    })
+}
+
+fn notes(lineage: &Lineage<'_>, node: usize, own: &Node) -> Vec<String> {
+    let survey = lineage.survey();
+    let mut notes = Vec::new();
+    let siblings = survey.nodes.iter().filter(|n| {
+        n.id.job == own.id.job && n.id.root == own.id.root && n.kind == Kind::Checkpoint
+    });
+    if own.kind == Kind::Checkpoint
+        && siblings
+            .max_by_key(|n| n.id.number)
+            .is_some_and(|newest| newest.id == own.id)
+    {
+        notes.push(format!(
+            "it is the newest checkpoint of job {}: a job that still runs starts from it after a failure",
+            name_of(&own.id.job)
+        ));
+    }
+    if own.missing > 0 {
+        notes.push(format!(
+            "{} of its objects are not there: it cannot be restored",
+            own.missing
+        ));
+    }
+    if let Some(oldest) = own
+        .objects
+        .iter()
+        .map(|id| survey.fact(*id))
+        .filter(|fact| fact.listed && fact.modified > 0)
+        .map(|fact| fact.modified)
+        .min()
+        && own.modified.saturating_sub(oldest) > 60_000
+    {
+        notes.push(format!(
+            "its oldest object was written {} before it: age says nothing about use, so no bucket rule may expire objects by age",
+            human_millis(own.modified - oldest)
+        ));
+    }
+    if lineage.total(node).objects == 0 {
+        notes.push("nothing of it is left".into());
+    }
+    notes
+}
+
+fn name_of(job: &str) -> &str {
+    match job.is_empty() {
+        true => "without a folder of its own",
+        false => job,
+    }
+}
+
+/// A span of time for people: the largest unit, rounded down.
+pub fn human_millis(millis: u64) -> String {
+    let seconds = millis / 1000;
+    let (n, unit) = match seconds {
+        0..120 => (seconds, "second"),
+        120..7200 => (seconds / 60, "minute"),
+        7200..172_800 => (seconds / 3600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    format!("{n} {unit}{}", if n == 1 { "" } else { "s" })
+}
+
+fn changes(own: &Node, reasons: &[NeedReason], missing: &[MissingEvidence]) -> Vec<String> {
+    let mut users: BTreeMap<&str, Vec<&SnapshotId>> = BTreeMap::new();
+    let mut changes = Vec::new();
+    for reason in reasons {
+        match reason {
+            NeedReason::UsedBy { snapshot, .. } => users.entry(&snapshot.job).or_default().push(snapshot),
+            NeedReason::MeantBy { snapshot, .. } => changes.push(format!(
+                "make an intact copy of {snapshot} with `forkpoint fork --look-in {}`, then remove the broken one",
+                own.directory
+            )),
+            NeedReason::Pinned { name, .. } => {
+                changes.push(format!("remove the pin: forkpoint pin rm {} {name}", own.directory));
+            }
+            NeedReason::ForkedTo { destination, pin, .. } => changes.push(match pin {
+                Some(pin) => format!(
+                    "finish the fork: forkpoint fork {0} {destination}; or abandon it: forkpoint pin rm {0} {pin}",
+                    own.directory
+                ),
+                None => format!("finish the fork: forkpoint fork {} {destination}", own.directory),
+            }),
+            NeedReason::Restoring { job, mode } => changes.push(match mode {
+                RestoreMode::Claim => format!(
+                    "job {job} completes a checkpoint; or it was never started: forkpoint claim --release {} --job {job}",
+                    own.directory
+                ),
+                mode => format!(
+                    "job {job} completes a checkpoint; or it was never started: forkpoint claim --release {} --job {job} --mode {mode}",
+                    own.directory
+                ),
+            }),
+        }
+    }
+    for (job, snapshots) in users {
+        let names: Vec<&str> = snapshots.iter().map(|s| s.name.as_str()).collect();
+        let names = match names.len() {
+            0..=4 => names.join(", "),
+            n => format!(
+                "{} to {} ({n} snapshots)",
+                names.first().unwrap_or(&""),
+                names.last().unwrap_or(&"")
+            ),
+        };
+        changes.push(match job == own.id.job {
+            true => format!("{names} of the same job go first, or together with it"),
+            false => format!(
+                "{names} of job {} go first; or that job is made independent: forkpoint fork its newest snapshot",
+                name_of(job)
+            ),
+        });
+    }
+    let steps: std::collections::BTreeSet<&str> =
+        missing.iter().map(|m| m.reason.next_step()).collect();
+    changes.extend(steps.into_iter().map(str::to_string));
+    changes
+}
+
+/// The answer for one object, by its number.
+pub fn judge_object(lineage: &Lineage<'_>, id: ObjectId) -> Option<ObjectVerdict> {
+    let survey = lineage.survey();
+    let object = survey.names.location(id)?;
+    let fact = survey.fact(id);
+    let nodes = lineage
+        .users(id)
+        .iter()
+        .filter_map(|n| survey.nodes.get(*n as usize));
+    let used_by: Vec<SnapshotId> = nodes.map(|n| n.id.clone()).collect();
+    let missing = survey.missing.clone();
+    let root = survey.roots.iter().find(|root| root.contains(&object));
+    let place = root.map(|root| super::layout::Place::of(root, &object, fact.size));
+    let named = matches!(
+        place,
+        Some(
+            super::layout::Place::Shared { named: true, .. }
+                | super::layout::Place::TaskOwned { named: true, .. }
+                | super::layout::Place::OfCheckpoint { named: true, .. }
+        )
+    );
+    let answer = match (used_by.is_empty(), missing.is_empty() && named) {
+        (false, _) => Answer::Kept,
+        (true, false) => Answer::Unknown,
+        (true, true) => Answer::Deletable,
+    };
+    let mut notes = Vec::new();
+    let mut changes = Vec::new();
+    if !fact.listed {
+        notes.push("it is not there".to_string());
+    }
+    if used_by.is_empty() && !named {
+        notes
+            .push("no engine writes an object of this name here: whose it is, is not known".into());
+    }
+    if used_by.is_empty() && named && fact.listed {
+        notes.push("no snapshot refers to it; a task may have written it for a checkpoint that is not complete yet".into());
+    }
+    if !used_by.is_empty() {
+        changes.push("it goes with the last snapshot that refers to it".into());
+    }
+    let steps: std::collections::BTreeSet<&str> =
+        missing.iter().map(|m| m.reason.next_step()).collect();
+    changes.extend(steps.into_iter().map(str::to_string));
+    Some(ObjectVerdict {
+        object,
+        bytes: fact.listed.then_some(fact.size),
+        answer,
+        used_by,
+        missing,
+        notes,
+        changes,
+    })
+}

@@ -1,0 +1,74 @@
+//! What `forkpoint claim` and `forkpoint pin` print.
+
+use serde_json::{Value, json};
+
+use crate::ownership::{ClaimReport, Pin};
+use crate::snapshot::RestoreMode;
+use crate::store::Location;
+
+use super::text::{count, human_bytes, name};
+
+/// A claim as a document.
+pub fn claim_json(report: &ClaimReport) -> Value {
+    json!({
+        "version": 1,
+        "job": report.job,
+        "mode": report.mode,
+        "snapshots": report.snapshots,
+        "left_behind": report.left_behind,
+        "left_behind_freed": report.left_behind_freed,
+    })
+}
+
+/// A claim for people.
+pub fn claim_text(report: &ClaimReport) -> String {
+    let what = match report.mode {
+        RestoreMode::Claim => "has taken over",
+        RestoreMode::NoClaim => "needs, until a checkpoint of it stands alone,",
+        RestoreMode::Legacy => "builds for ever on",
+    };
+    let mut text = format!("job {} {what}\n", name(&report.job));
+    for one in &report.snapshots {
+        text.push_str(&format!("  {}\n", name(&one.directory)));
+    }
+    if !report.left_behind.is_empty() {
+        text.push_str(&format!(
+            "{} of the old job that nobody has claimed stay for ever; together they would free {}, {}:\n",
+            count(report.left_behind.len() as u64, "older checkpoint", "older checkpoints"),
+            count(report.left_behind_freed.objects, "object", "objects"),
+            human_bytes(report.left_behind_freed.bytes),
+        ));
+        for one in &report.left_behind {
+            text.push_str(&format!("  {}\n", name(&one.directory)));
+        }
+        text.push_str(
+            "  the job may delete files that they share with the claimed one: claim them too with --chain\n",
+        );
+    }
+    text
+}
+
+/// The pins of a snapshot as a document.
+pub fn pins_json(snapshot: &Location, pins: &[Pin]) -> Value {
+    json!({ "version": 1, "snapshot": snapshot, "pins": pins })
+}
+
+/// The pins of a snapshot for people.
+pub fn pins_text(snapshot: &Location, pins: &[Pin]) -> String {
+    let mut text = format!("{}\n", name(snapshot));
+    if pins.is_empty() {
+        text.push_str("  no pin\n");
+    }
+    for pin in pins {
+        let until = pin.expires_unix_ms.map_or_else(String::new, |t| {
+            format!(", until {t} (milliseconds since 1970)")
+        });
+        text.push_str(&format!(
+            "  {} by {}: {}{until}\n",
+            name(&pin.name),
+            name(&pin.owner),
+            name(&pin.reason)
+        ));
+    }
+    text
+}

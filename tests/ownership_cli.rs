@@ -1,0 +1,175 @@
+//! Ownership as scripts and people meet it: ls, why, lineage, usage, pin, claim, clean, and the pin of a fork.
+
+// A test says that something is wrong by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use serde_json::json;
+use support::lab::Lab;
+use support::{fixture, local_stores, manifest, run, run_json, temp};
+
+async fn laid() -> (tempfile::TempDir, Lab) {
+    let (dir, root) = temp();
+    let lab = Lab::at(local_stores(), root);
+    lab.complete("a", 1, &["a:one", "a:1/own"]).await;
+    lab.complete("a", 2, &["a:one", "a:2/own"]).await;
+    lab.complete("b", 3, &["a:one", "b:3/own"]).await;
+    (dir, lab)
+}
+
+#[tokio::test]
+async fn ls_why_lineage_and_usage_say_who_needs_what_and_write_nothing() {
+    let (dir, lab) = laid().await;
+    let before = manifest(&lab.stores, &lab.root).await;
+    let root = lab.root.to_string();
+    let (code, ls) = run_json(&["ls", &root]);
+    assert_eq!((code, ls["snapshots"].as_array().unwrap().len()), (0, 3));
+    assert_eq!(ls["snapshots"][0]["exclusive"]["objects"], json!(2));
+    let first = lab.directory("a", 1).to_string();
+    let (code, why) = run_json(&["why", &first]);
+    assert_eq!(
+        (code, &why["answer"], &why["freed"]["objects"]),
+        (3, &json!("kept"), &json!(2))
+    );
+    assert_eq!(why["reasons"][0]["reason"], json!("used-by"));
+    let (code, object) = run_json(&["why", &lab.file("b:3/own").to_string()]);
+    assert_eq!((code, object["used_by"].as_array().unwrap().len()), (3, 1));
+    let (code, lineage) = run_json(&["lineage", &root]);
+    assert_eq!(
+        (code, &lineage["jobs"][1]["grew_from"]["shared_objects"]),
+        (0, &json!(1))
+    );
+    let picture = run(&["lineage", &root, "--format", "svg"]).stdout;
+    let picture = String::from_utf8(picture).unwrap();
+    assert!(
+        picture.starts_with("<svg") && picture.matches("<title>").count() == 5,
+        "{picture}"
+    );
+    let (code, usage) = run_json(&["usage", &root]);
+    assert_eq!((code, &usage["classes"]["live"]["objects"]), (0, &json!(7)));
+    assert_eq!(manifest(&lab.stores, &lab.root).await, before);
+    let (code, _) = run_json(&["ls", &format!("{root}/nothing")]);
+    assert_eq!(code, 4, "an empty root may be a mistyped one");
+    assert_eq!(
+        run(&["why", &format!("{root}/chk-9")]).status.code(),
+        Some(1)
+    );
+}
+
+#[tokio::test]
+async fn a_clean_deletes_exactly_its_plan_and_pins_and_claims_hold() {
+    let (dir, lab) = laid().await;
+    let root = lab.root.to_string();
+    let first = lab.directory("a", 1).to_string();
+    let plan = dir
+        .path()
+        .parent()
+        .unwrap()
+        .join(format!("{}.plan", lab.root.name()));
+    let plan = plan.to_str().unwrap();
+    let make = || {
+        run_json(&[
+            "clean",
+            &root,
+            "--keep",
+            "last=1",
+            "--min-age",
+            "0",
+            "--out",
+            plan,
+        ])
+    };
+    let (code, made) = make();
+    assert_eq!(
+        (
+            code,
+            &made["objects"],
+            made["going"].as_array().unwrap().len()
+        ),
+        (0, &json!(2), 1)
+    );
+    // The second look comes after the grace period.
+    let apply = |more: &[&str]| run_json(&[&["clean", "--apply", plan], more].concat());
+    let (code, waiting) = apply(&[]);
+    assert_eq!((code, &waiting["status"]), (6, &json!("waiting")));
+    // Meanwhile a pin saves it, and a claim of another job is refused with the name of who needs it.
+    let (code, pins) = run_json(&[
+        "pin",
+        "add",
+        &first,
+        "audit",
+        "--reason",
+        "kept for the auditors",
+    ]);
+    assert_eq!((code, &pins["pins"][0]["name"]), (0, &json!("audit")));
+    let (code, spared) = apply(&["--grace", "0"]);
+    assert_eq!(
+        (code, &spared["deleted"], &spared["spared"]["needed-now"]),
+        (0, &json!(0), &json!(2))
+    );
+    let refused = run(&["claim", &first, "--job", "other"]);
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("b0000"),
+        "{refused:?}"
+    );
+    assert_eq!(run_json(&["pin", "rm", &first, "audit"]).0, 0);
+    make();
+    assert_eq!(
+        run(&[
+            "clean",
+            "--apply",
+            plan,
+            "--grace",
+            "0",
+            "--max-delete",
+            "1"
+        ])
+        .status
+        .code(),
+        Some(3)
+    );
+    assert!(lab.has(&lab.directory("a", 1)).await);
+    let (code, done) = apply(&["--grace", "0"]);
+    assert_eq!(
+        (code, &done["status"], &done["deleted"]),
+        (0, &json!("done"), &json!(2))
+    );
+    assert!(!lab.has(&lab.directory("a", 1)).await && lab.is_there(&lab.file("a:one")).await);
+    assert!(lab.has(&lab.directory("a", 2)).await && lab.has(&lab.directory("b", 3)).await);
+    std::fs::remove_file(plan).unwrap();
+}
+
+#[tokio::test]
+async fn a_fork_pins_its_source_while_it_runs() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let original = root.join("original").unwrap();
+    let fixture = fixture("1.20.5-rocks-inc-p2");
+    fixture.lay(&stores, &original).await;
+    let snapshot = original.join(&fixture.newest()).unwrap();
+    let before = manifest(&stores, &original).await;
+    let target = root.join("fork").unwrap();
+    let (code, fork) = run_json(&["fork", &snapshot.to_string(), &target.to_string()]);
+    assert_eq!((code, &fork["unpinned"]), (0, &json!(null)));
+    assert_eq!(
+        manifest(&stores, &original).await,
+        before,
+        "the pin is gone"
+    );
+    // A fork that was killed leaves its pin, which names it; what it reads is kept.
+    let request = forkpoint::ownership::PinRequest::of_fork("0123", &target);
+    forkpoint::ownership::pin(&stores, &snapshot, &request)
+        .await
+        .unwrap();
+    let (code, why) = run_json(&["why", &snapshot.to_string()]);
+    assert_eq!(code, 3);
+    let reasons = why["reasons"].as_array().unwrap();
+    let forked = reasons.iter().find(|r| r["reason"] == "forked-to").unwrap();
+    assert_eq!(
+        (&forked["fork_id"], &forked["destination"]),
+        (&json!("0123"), &json!(target))
+    );
+    assert!(why["changes"].to_string().contains("pin rm"), "{why}");
+}
