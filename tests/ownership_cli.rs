@@ -20,7 +20,7 @@ async fn laid() -> (tempfile::TempDir, Lab) {
 
 #[tokio::test]
 async fn ls_why_lineage_and_usage_say_who_needs_what_and_write_nothing() {
-    let (dir, lab) = laid().await;
+    let (_dir, lab) = laid().await;
     let before = manifest(&lab.stores, &lab.root).await;
     let root = lab.root.to_string();
     let (code, ls) = run_json(&["ls", &root]);

@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::restore::{Done, ExecuteOptions, Executed, ForkPlan, ForkTerms, Naming, execute};
 use crate::snapshot::{CommitObject, Snapshot};
@@ -255,7 +255,16 @@ pub async fn run(
         committed = site.is_committed(ours).await?;
     }
     let journal = match noted {
-        true => Some(site.journal().await?),
+        true => match site.journal().await {
+            Ok(journal) => Some(journal),
+            Err(e) => {
+                // A place that can have no journal: nothing was copied, so that nothing needs to stay.
+                if !under_way && e.kind() == ErrorKind::Refused {
+                    site.take_back().await?;
+                }
+                return Err(e);
+            }
+        },
         false => None,
     };
     let executed = match &journal {

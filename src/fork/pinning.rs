@@ -34,7 +34,10 @@ pub(super) async fn unpin_source(
 ) -> Result<()> {
     match unpin(stores, source, &request.name).await {
         // There can be none where none could be written.
-        Err(e) if cannot_be_written(e.kind()) => Ok(()),
+        Err(e) if cannot_be_written(e.kind()) => {
+            tracing::warn!(%source, error = %e, "a pin that may be there could not be removed");
+            Ok(())
+        }
         other => other,
     }
 }

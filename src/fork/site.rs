@@ -211,6 +211,12 @@ impl<'a> Site<'a> {
         self.stores.delete(&self.note_at).await
     }
 
+    /// Undoes [`Site::begin`], after which nothing was done.
+    pub(super) async fn take_back(&self) -> Result<()> {
+        self.stores.delete(&self.note_at).await?;
+        unpin_source(self.stores, &self.source, &self.pin()).await
+    }
+
     /// Removes folders of local disk that the note and the journal have left.
     pub(super) async fn remove_empty_folders(&self) {
         self.stores

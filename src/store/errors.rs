@@ -35,6 +35,8 @@ pub(crate) fn from_client(
         ),
         _ if names_missing_bucket(&text) => missing_bucket(),
         _ if text.contains(" 403 ") || text.contains(" 401 ") => denied(&text),
+        // One object of a batch of deletions, of which only the code is told.
+        _ if text.contains("(code: AccessDenied)") => denied(&text),
         _ if text.contains("Error opening") || text.contains("builder error") => {
             (ErrorKind::Invalid, brief(&text))
         }
