@@ -163,6 +163,12 @@ pub(crate) fn says_blob_exists(body: &[u8]) -> bool {
     service_code(&text).as_deref() == Some("BlobAlreadyExists")
 }
 
+/// True for S3's answer to the completion of an upload whose parts are not those that were named.
+pub(crate) fn says_invalid_part(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
+    service_code(&text).as_deref() == Some("InvalidPart")
+}
+
 /// True for the error of a condition that did not hold, whatever the status that it came with.
 pub(crate) fn says_condition_failed(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);

@@ -299,6 +299,11 @@ impl S3Bucket {
                     .after_refusal(&self.store, method, uncertain_before)
                     .await
             }
+            // Another run fills the same upload and has just written a part of it anew.
+            400 if errors::says_invalid_part(&answer.body) => Attempt::Failed(
+                errors::from_answer(answer.status, &answer.body, "complete", at)
+                    .with_kind(ErrorKind::NotFound),
+            ),
             // Another writer was faster; the upload cannot be completed any more.
             409 => order.after_refusal(&self.store, method, false).await,
             _ => answered_badly(answer, "complete", at),
