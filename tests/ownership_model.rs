@@ -1,7 +1,7 @@
 //! Random histories of jobs, forks, claims, pins and cleaners, stopped between any two calls to the
 //! store or killed there, against a reference that says what may be deleted.
 //!
-//! `FORKPOINT_HISTORIES` says how many (10,000 if it is not set), `FORKPOINT_SEED` which one to replay.
+//! `FORKPOINT_HISTORIES` says how many (4,000 if it is not set), `FORKPOINT_SEED` which one to replay.
 
 // A test says that something is wrong by panicking.
 #![allow(
@@ -236,7 +236,7 @@ fn no_history_deletes_what_is_needed_and_a_quiet_clean_leaves_nothing_unreferenc
         history(seed, &counts).unwrap();
         return;
     }
-    let histories = number("FORKPOINT_HISTORIES").unwrap_or(10_000);
+    let histories = number("FORKPOINT_HISTORIES").unwrap_or(4_000);
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
