@@ -408,9 +408,9 @@ fn changes(own: &Node, reasons: &[NeedReason], missing: &[MissingEvidence]) -> V
             ),
         };
         changes.push(match job == own.id.job {
-            true => format!("{names} of the same job go first, or together with it"),
+            true => format!("{names} of the same job must go first, or together with it"),
             false => format!(
-                "{names} of job {} go first; or that job is made independent: forkpoint fork its newest snapshot",
+                "{names} of job {} must go first; or that job is made independent: forkpoint fork its newest snapshot",
                 name_of(job)
             ),
         });

@@ -6,6 +6,8 @@ use super::lineage::job_name;
 use super::text::{human_bytes, name};
 
 const LANE: usize = 64;
+/// The width of the line below the picture.
+const LEGEND_WIDTH: usize = 760;
 const STEP: usize = 104;
 const LEFT: usize = 150;
 const TOP: usize = 44;
@@ -31,7 +33,8 @@ pub fn lineage_svg(tree: &FamilyTree) -> String {
         Some(LEFT + column * STEP)
     };
     let y = |branch: usize| TOP + lanes.get(branch).copied().unwrap_or(0) * LANE + LANE / 2;
-    let width = LEFT + numbers.len().max(1) * STEP;
+    // Wide enough for the line that explains it.
+    let width = (LEFT + numbers.len().max(1) * STEP).max(LEGEND_WIDTH);
     let height = TOP + tree.branches.len().max(1) * LANE + 28;
     let most = tree
         .branches
