@@ -285,10 +285,7 @@ impl Registry {
                 class: Class::Retained,
                 object: Some(entry.object),
                 display: entry.display.clone(),
-                keep_until: holders.is_empty().then_some(until).max(match holders.is_empty() {
-                    true => entry.keep_until,
-                    false => None,
-                }),
+                keep_until: holders.is_empty().then(|| entry.keep_until.unwrap_or(until).max(until)),
                 holders,
                 pins: 0,
                 ever_held: entry.ever_held,

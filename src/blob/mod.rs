@@ -12,6 +12,7 @@ mod registry;
 mod model;
 mod sweep;
 pub mod invariants;
+pub mod wire;
 
 pub use chain::{Ask, Claim, Commit, Ledger, Reply, Sweep, Verdict};
 pub use eviction::*;
