@@ -77,11 +77,53 @@ fn what_is_printed_is_read_back() {
 fn hostile_names_are_refused() {
     let sha = digest().hex();
     let hostile = [
-        "", ".", "..", "/", "//", "../x", "x/..", "/etc/passwd", "\\etc\\passwd", "C:\\x", "c:x",
-        "%2e%2e", "%2e%2e%2f", "..%2f", "..%5c", "%252e%252e", "..;/", "....//", "\u{2024}\u{2024}",
-        "\u{ff0e}\u{ff0e}", "\u{2215}", "\u{202e}", "a\0b", "a\nb", "a b", "a/b", "a\\b", "a.b", "-a",
-        "_a", "A", "\u{e9}", "e\u{301}", "\u{430}", "~", "~root", "$HOME", "`id`", "*", "?", "a:b",
-        "con.", "a\u{200b}", "a\u{feff}", "\u{c0}\u{af}", "file:///x", "s3://b/k",
+        "",
+        ".",
+        "..",
+        "/",
+        "//",
+        "../x",
+        "x/..",
+        "/etc/passwd",
+        "\\etc\\passwd",
+        "C:\\x",
+        "c:x",
+        "%2e%2e",
+        "%2e%2e%2f",
+        "..%2f",
+        "..%5c",
+        "%252e%252e",
+        "..;/",
+        "....//",
+        "\u{2024}\u{2024}",
+        "\u{ff0e}\u{ff0e}",
+        "\u{2215}",
+        "\u{202e}",
+        "a\0b",
+        "a\nb",
+        "a b",
+        "a/b",
+        "a\\b",
+        "a.b",
+        "-a",
+        "_a",
+        "A",
+        "\u{e9}",
+        "e\u{301}",
+        "\u{430}",
+        "~",
+        "~root",
+        "$HOME",
+        "`id`",
+        "*",
+        "?",
+        "a:b",
+        "con.",
+        "a\u{200b}",
+        "a\u{feff}",
+        "\u{c0}\u{af}",
+        "file:///x",
+        "s3://b/k",
     ];
     let long = "a".repeat(129);
     for text in hostile.into_iter().chain([long.as_str()]) {
@@ -91,8 +133,15 @@ fn hostile_names_are_refused() {
         assert!(SessionId::parse(text).is_err(), "{text:?}");
         assert!(StorePath::parse(text).is_err(), "{text:?}");
         assert!(LocalPath::parse(text).is_err(), "{text:?}");
-        for template in ["jobs/{}/manifest/00000000000000000007.json", "epoch/{}", "epoch/{}.json"] {
-            assert!(StorePath::parse(&template.replace("{}", text)).is_err(), "{text:?}");
+        for template in [
+            "jobs/{}/manifest/00000000000000000007.json",
+            "epoch/{}",
+            "epoch/{}.json",
+        ] {
+            assert!(
+                StorePath::parse(&template.replace("{}", text)).is_err(),
+                "{text:?}"
+            );
         }
         for template in [
             format!("jobs/{{}}/ba/{sha}-3"),
@@ -103,7 +152,10 @@ fn hostile_names_are_refused() {
             "quarantine/{}".to_string(),
             format!("quarantine/{sha}.{{}}"),
         ] {
-            assert!(LocalPath::parse(&template.replace("{}", text)).is_err(), "{text:?}");
+            assert!(
+                LocalPath::parse(&template.replace("{}", text)).is_err(),
+                "{text:?}"
+            );
         }
     }
     for text in [
@@ -141,7 +193,9 @@ fn a_mutated_name_is_refused_or_prints_as_itself() {
         .map(ToString::to_string)
         .chain(local_paths().iter().map(ToString::to_string))
         .collect();
-    let parts = [".", "..", "/", "%2f", "0", "a", "A", "-", "+", " ", "\0", "\u{e9}", "json"];
+    let parts = [
+        ".", "..", "/", "%2f", "0", "a", "A", "-", "+", " ", "\0", "\u{e9}", "json",
+    ];
     let mut taken = 0;
     for _ in 0..40_000 {
         let mut text: Vec<char> = names[random.random_range(0..names.len())].chars().collect();

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use forkpoint::ErrorKind;
 use forkpoint::blob::{
-    Action, Ask, BlobKey, BlobState, CachedFile, Claim, Class, Commit, Digest, EvictionReason, Found,
-    Holder, JobEvent, JobId, JobState, LeaseId, Ledger, Listed, LocalPath, MANIFEST_VERSION,
-    Manifest, Moment, ObjectName, Outcome, Planned, ReceiverId, Registry, Reply, SessionId, Settings,
-    Space, SpaceRule, StorePath, Sweep, Verdict, make_room, recover,
+    Action, Ask, BlobKey, BlobState, CachedFile, Claim, Class, Commit, Digest, EvictionReason,
+    Found, Holder, JobEvent, JobId, JobState, LeaseId, Ledger, Listed, LocalPath, MANIFEST_VERSION,
+    Manifest, Moment, ObjectName, Outcome, Planned, ReceiverId, Registry, Reply, SessionId,
+    Settings, Space, SpaceRule, StorePath, Sweep, Verdict, make_room, recover,
 };
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -81,11 +81,16 @@ fn manifest(registry: &Registry, epoch: u64) -> Manifest {
 #[test]
 fn a_manifest_is_read_back_and_a_damaged_one_is_refused() {
     let written = manifest(&registry(), 1);
-    assert_eq!(written.content.entries.len(), 2, "re-creatable blobs are not in it");
+    assert_eq!(
+        written.content.entries.len(),
+        2,
+        "re-creatable blobs are not in it"
+    );
     let bytes = written.to_json().unwrap();
     assert_eq!(Manifest::from_json(&bytes, 3).unwrap(), written);
     let text = String::from_utf8(bytes.clone()).unwrap();
-    let refused = |text: &str, sequence: u64| Manifest::from_json(text.as_bytes(), sequence).unwrap_err();
+    let refused =
+        |text: &str, sequence: u64| Manifest::from_json(text.as_bytes(), sequence).unwrap_err();
     assert_eq!(refused(&text, 4).kind(), ErrorKind::Corrupt);
     let later = text.replace(
         &format!("\"version\": {MANIFEST_VERSION}"),
@@ -118,9 +123,11 @@ impl Memory {
             Ask::CreateEpoch(n) if !self.epochs.insert(*n) => Reply::Taken,
             Ask::CreateEpoch(_) => Reply::Created,
             Ask::ListManifests => Reply::Numbers(self.manifests.keys().copied().collect()),
-            Ask::ReadManifest(n) => Reply::Manifest(self.manifests.get(n).map(|m| {
-                Manifest::from_json(&m.to_json().unwrap(), *n).unwrap()
-            })),
+            Ask::ReadManifest(n) => Reply::Manifest(
+                self.manifests
+                    .get(n)
+                    .map(|m| Manifest::from_json(&m.to_json().unwrap(), *n).unwrap()),
+            ),
             Ask::CreateManifest(n, _) if self.manifests.contains_key(n) => Reply::Taken,
             Ask::CreateManifest(n, m) => {
                 self.manifests.insert(*n, m.clone());
@@ -178,12 +185,21 @@ fn two_owners_move_one_chain_and_the_older_is_fenced_off() {
     let first = store.claim();
     assert_eq!(first, 1);
     for session in 1..=4 {
-        assert_eq!(store.commit(commit(first, session), session == 2), Verdict::Done);
+        assert_eq!(
+            store.commit(commit(first, session), session == 2),
+            Verdict::Done
+        );
     }
     // The client repeats a commit whose reply it never saw.
     assert_eq!(store.commit(commit(first, 2), false), Verdict::Done);
-    assert_eq!(store.manifests.len(), 4, "a repeated commit and a lost reply add nothing");
-    store.objects.extend(["x", "y", "orphan", "in flight"].map(|t| object(t, 1)));
+    assert_eq!(
+        store.manifests.len(),
+        4,
+        "a repeated commit and a lost reply add nothing"
+    );
+    store
+        .objects
+        .extend(["x", "y", "orphan", "in flight"].map(|t| object(t, 1)));
     assert_eq!(store.sweep(first), Verdict::Done);
     let left: BTreeSet<_> = ["x", "y", "in flight"].map(|t| object(t, 1)).into();
     assert_eq!(store.objects, left);
@@ -194,7 +210,11 @@ fn two_owners_move_one_chain_and_the_older_is_fenced_off() {
     assert_eq!(store.manifests[&5].epoch, second);
     assert_eq!(store.manifests[&5].content, content);
     assert_eq!(store.commit(Commit::seal(second), false), Verdict::Done);
-    assert_eq!(store.manifests.len(), 3, "what is sealed is not sealed again");
+    assert_eq!(
+        store.manifests.len(),
+        3,
+        "what is sealed is not sealed again"
+    );
     assert_eq!(store.commit(commit(first, 9), false), Verdict::Fenced);
     assert_eq!(store.sweep(first), Verdict::Fenced);
     // At the new owner a session of the old one has its answer.
@@ -229,16 +249,25 @@ fn an_adopted_job_has_what_was_committed_and_its_deadlines_only_get_longer() {
     let leases: Vec<_> = x.holders.values().collect();
     assert_eq!(leases, [&None, &Some(Moment(1000 + INTERVAL))]);
     let y = after.visible(&key("a", "y")).unwrap();
-    assert_eq!((y.state(), y.keep_until), (BlobState::Staged, Some(Moment(1000 + INTERVAL))));
+    assert_eq!(
+        (y.state(), y.keep_until),
+        (BlobState::Staged, Some(Moment(1000 + INTERVAL)))
+    );
     assert!(after.visible(&key("a", "z")).is_err());
     // The reply to the commit was lost with the old owner: the same answer here.
-    let again = after.commit_upload(SessionId(1), &job("a"), Moment(2000)).unwrap();
+    let again = after
+        .commit_upload(SessionId(1), &job("a"), Moment(2000))
+        .unwrap();
     let first = before.job(&job("a")).unwrap().committed[0].1.clone();
     assert_eq!(again, (first, Vec::new()));
 
     let mut orphaned = Registry::new(Settings::default());
     orphaned.adopt(&job("a"), &manifest(&before, 1), false, Moment(1000));
-    assert_eq!(orphaned.visible(&key("a", "x")).unwrap().holders.len(), 1, "the lease");
+    assert_eq!(
+        orphaned.visible(&key("a", "x")).unwrap().holders.len(),
+        1,
+        "the lease"
+    );
 }
 
 #[test]
@@ -258,7 +287,10 @@ fn what_is_adopted_from_a_manifest_writes_the_same_manifest() {
         }
         let mut after = Registry::new(Settings::default());
         after.adopt(&job("a"), &manifest(&before, 1), true, Moment(0));
-        let (mut was, mut is) = (before.content(&job("a")).unwrap(), after.content(&job("a")).unwrap());
+        let (mut was, mut is) = (
+            before.content(&job("a")).unwrap(),
+            after.content(&job("a")).unwrap(),
+        );
         for (w, i) in was.entries.iter_mut().zip(&mut is.entries) {
             assert!(i.keep_until >= w.keep_until.map(|t| t.min(Moment(INTERVAL))));
             (w.keep_until, i.keep_until) = (None, None);
@@ -354,7 +386,10 @@ fn recovery_stages_orphans_and_adopts_what_is_known() {
         foreign(true, "jobs/a/README"),
     ];
     assert_eq!(recovery.actions, expected);
-    assert_eq!(recovery.registry.job(&job("a")).unwrap().state, JobState::Active);
+    assert_eq!(
+        recovery.registry.job(&job("a")).unwrap().state,
+        JobState::Active
+    );
 }
 
 #[test]
@@ -431,10 +466,20 @@ fn the_purge_of_an_ended_job_goes_on() {
     let name = object("x", 1);
     assert_eq!(
         recovery.actions,
-        [Action::RemoveObject { job: job("a"), name }, Action::RemoveLocal(local)]
+        [
+            Action::RemoveObject {
+                job: job("a"),
+                name
+            },
+            Action::RemoveLocal(local)
+        ]
     );
     let mut registry = recovery.registry;
-    assert!(registry.begin_upload(SessionId(5), &job("a"), &[], Moment(0)).is_err());
+    assert!(
+        registry
+            .begin_upload(SessionId(5), &job("a"), &[], Moment(0))
+            .is_err()
+    );
 }
 
 #[test]
@@ -458,7 +503,10 @@ fn file(text: &str, size: u64, used: u64) -> CachedFile {
     CachedFile {
         key: BlobKey {
             job: job("a"),
-            digest: Digest { size, ..digest(text) },
+            digest: Digest {
+                size,
+                ..digest(text)
+            },
         },
         pins: 0,
         job_references: 1,
@@ -475,12 +523,28 @@ fn unused_jobs_go_first_then_what_was_used_longest_ago_and_no_more_than_needed()
         unused_since: Some(Moment(used)),
         ..file(text, 10, 900)
     };
-    let files = [file("old", 10, 1), file("new", 10, 5), unused("u2", 2), unused("u1", 1)];
-    let space = Space { used: 40, reserved: 5, free: 1000 };
-    let rule = SpaceRule { max_bytes: 50, min_free: 0 };
+    let files = [
+        file("old", 10, 1),
+        file("new", 10, 5),
+        unused("u2", 2),
+        unused("u1", 1),
+    ];
+    let space = Space {
+        used: 40,
+        reserved: 5,
+        free: 1000,
+    };
+    let rule = SpaceRule {
+        max_bytes: 50,
+        min_free: 0,
+    };
     let names = |wanted| {
         let eviction = make_room(&files, space, rule, wanted).unwrap();
-        eviction.files.iter().map(|(k, r)| (k.digest.sha256, *r)).collect::<Vec<_>>()
+        eviction
+            .files
+            .iter()
+            .map(|(k, r)| (k.digest.sha256, *r))
+            .collect::<Vec<_>>()
     };
     let (unused, least) = (EvictionReason::JobUnused, EvictionReason::LeastRecentlyUsed);
     let all = [
@@ -495,7 +559,10 @@ fn unused_jobs_go_first_then_what_was_used_longest_ago_and_no_more_than_needed()
     assert_eq!(names(45), all);
     assert_eq!(make_room(&files, space, rule, 46).unwrap_err().missing, 1);
     // The floor of free space counts reservations as taken.
-    let tight = SpaceRule { max_bytes: 1000, min_free: 990 };
+    let tight = SpaceRule {
+        max_bytes: 1000,
+        min_free: 990,
+    };
     assert_eq!(make_room(&files, space, tight, 5).unwrap().files.len(), 0);
     assert_eq!(make_room(&files, space, tight, 6).unwrap().files.len(), 1);
 }
@@ -510,12 +577,23 @@ fn random_caches_never_give_up_what_is_pinned_or_the_only_copy() {
                 pins: random.random_range(0..3u32).saturating_sub(1),
                 job_references: random.random_range(0..2),
                 refetchable: random.random_bool(0.7),
-                ..file(&n.to_string(), random.random_range(1..20), random.random_range(0..9))
+                ..file(
+                    &n.to_string(),
+                    random.random_range(1..20),
+                    random.random_range(0..9),
+                )
             })
             .collect();
         let used: u64 = files.iter().map(|f| f.key.digest.size).sum();
-        let space = Space { used, reserved: random.random_range(0..20), free: random.random_range(0..200) };
-        let rule = SpaceRule { max_bytes: random.random_range(0..150), min_free: random.random_range(0..50) };
+        let space = Space {
+            used,
+            reserved: random.random_range(0..20),
+            free: random.random_range(0..200),
+        };
+        let rule = SpaceRule {
+            max_bytes: random.random_range(0..150),
+            min_free: random.random_range(0..50),
+        };
         let wanted = random.random_range(0..60);
         let fits = |freed: u64| {
             used - freed + space.reserved + wanted <= rule.max_bytes

@@ -63,9 +63,18 @@ fn with(blobs: &[(&str, Class)]) -> Registry {
     for (at, (text, class)) in blobs.iter().enumerate() {
         let name = (*class == Class::Retained).then(|| object(text, at as u64));
         registry
-            .member_arrived(SessionId(1), Some(digest(text)), planned(text, *class), name, Moment(0))
+            .member_arrived(
+                SessionId(1),
+                Some(digest(text)),
+                planned(text, *class),
+                name,
+                Moment(0),
+            )
             .unwrap();
-        assert!(matches!(registry.visible(&key(text)), Err(Refusal::NotFound(_))));
+        assert!(matches!(
+            registry.visible(&key(text)),
+            Err(Refusal::NotFound(_))
+        ));
     }
     registry
         .commit_upload(SessionId(1), &job("a"), Moment(0))
@@ -116,7 +125,10 @@ fn a_batch_is_visible_as_a_whole_or_not_at_all() {
     assert_eq!(effects, [Effect::Commit(a.clone())]);
     for text in ["x", "y"] {
         let blob = registry.visible(&key(text)).unwrap();
-        assert_eq!((blob.state(), blob.keep_until), (BlobState::Staged, Some(staged.keep_until)));
+        assert_eq!(
+            (blob.state(), blob.keep_until),
+            (BlobState::Staged, Some(staged.keep_until))
+        );
     }
     // The reply was lost: the same answer, and nothing to be done.
     let again = registry.commit_upload(id, &a, Moment(9 * MINUTE)).unwrap();
@@ -150,7 +162,11 @@ fn an_abandoned_batch_goes_after_the_interval_and_never_before() {
     assert_eq!(sweep(&mut registry, INTERVAL - 1), []);
     let effects = sweep(&mut registry, INTERVAL);
     assert_eq!(effects.len(), 3);
-    assert_eq!(effects[0], Effect::Commit(job("a")), "the manifest comes first");
+    assert_eq!(
+        effects[0],
+        Effect::Commit(job("a")),
+        "the manifest comes first"
+    );
     assert!(effects.contains(&Effect::Remove(key("x"), Some(object("x", 0)))));
     assert!(effects.contains(&Effect::Remove(key("y"), None)));
     // The job is remembered like an ended one, then forgotten.
@@ -168,7 +184,12 @@ fn an_abandoned_batch_goes_after_the_interval_and_never_before() {
 fn a_new_reference_one_tick_before_the_deadline_clears_it() {
     let mut registry = with(&[("x", Class::Retained)]);
     let plan = registry.plan_sweep(Moment(INTERVAL));
-    assert_eq!(plan[0].reason, SweepReason::DeadlinePassed { at: Moment(INTERVAL) });
+    assert_eq!(
+        plan[0].reason,
+        SweepReason::DeadlinePassed {
+            at: Moment(INTERVAL)
+        }
+    );
     // Held between the look and the act.
     registry
         .job_event(&job("a"), &registered(&["x"]), Moment(INTERVAL))
@@ -186,9 +207,13 @@ fn registration_holds_all_blobs_or_none() {
     let refused = registry.job_event(&job("a"), &registered(&["x", "nowhere"]), Moment(1));
     assert!(matches!(refused, Err(Refusal::NotFound(_))));
     assert_eq!(registry, before);
-    let once = registry.job_event(&job("a"), &registered(&["x"]), Moment(1)).unwrap();
+    let once = registry
+        .job_event(&job("a"), &registered(&["x"]), Moment(1))
+        .unwrap();
     assert_eq!(once, [Effect::Commit(job("a"))]);
-    let twice = registry.job_event(&job("a"), &registered(&["x"]), Moment(2)).unwrap();
+    let twice = registry
+        .job_event(&job("a"), &registered(&["x"]), Moment(2))
+        .unwrap();
     assert_eq!(twice, [], "repeating it changes nothing");
 }
 
@@ -196,8 +221,12 @@ fn registration_holds_all_blobs_or_none() {
 fn a_failure_takes_holders_from_recreatable_blobs_only() {
     let mut registry = with(&[("x", Class::Retained), ("y", Class::Recreatable)]);
     let a = job("a");
-    registry.job_event(&a, &registered(&["x", "y"]), Moment(1)).unwrap();
-    registry.job_event(&a, &JobEvent::Failed, Moment(10)).unwrap();
+    registry
+        .job_event(&a, &registered(&["x", "y"]), Moment(1))
+        .unwrap();
+    registry
+        .job_event(&a, &JobEvent::Failed, Moment(10))
+        .unwrap();
     assert_eq!(state(&registry, "x"), Some(BlobState::Referenced));
     assert_eq!(state(&registry, "y"), Some(BlobState::Expiring));
     assert_eq!(registry.job(&a).unwrap().state, JobState::Failed);
@@ -205,7 +234,9 @@ fn a_failure_takes_holders_from_recreatable_blobs_only() {
         sweep(&mut registry, 10 + INTERVAL),
         [Effect::Commit(a.clone()), Effect::Remove(key("y"), None)]
     );
-    registry.job_event(&a, &registered(&["x"]), Moment(20 + INTERVAL)).unwrap();
+    registry
+        .job_event(&a, &registered(&["x"]), Moment(20 + INTERVAL))
+        .unwrap();
     assert_eq!(registry.visible(&key("x")).unwrap().holders.len(), 1);
 }
 
@@ -213,9 +244,16 @@ fn a_failure_takes_holders_from_recreatable_blobs_only() {
 fn a_suspended_job_keeps_its_objects_and_drops_local_copies() {
     let mut registry = with(&[("x", Class::Retained), ("y", Class::Recreatable)]);
     let a = job("a");
-    registry.job_event(&a, &registered(&["x", "y"]), Moment(1)).unwrap();
-    let effects = registry.job_event(&a, &JobEvent::Suspended, Moment(2)).unwrap();
-    assert_eq!(effects, [Effect::Commit(a.clone()), Effect::DropLocal(key("x"))]);
+    registry
+        .job_event(&a, &registered(&["x", "y"]), Moment(1))
+        .unwrap();
+    let effects = registry
+        .job_event(&a, &JobEvent::Suspended, Moment(2))
+        .unwrap();
+    assert_eq!(
+        effects,
+        [Effect::Commit(a.clone()), Effect::DropLocal(key("x"))]
+    );
     assert_eq!(
         sweep(&mut registry, 2),
         [Effect::Commit(a), Effect::Remove(key("y"), None)]
@@ -226,13 +264,23 @@ fn a_suspended_job_keeps_its_objects_and_drops_local_copies() {
 #[test]
 fn the_end_of_a_job_takes_everything_at_once_and_readers_may_finish() {
     let mut registry = with(&[("x", Class::Retained), ("y", Class::Retained)]);
-    let (a, end) = (job("a"), JobEvent::Terminal { outcome: Outcome::Finished });
-    registry.job_event(&a, &registered(&["x", "y"]), Moment(1)).unwrap();
+    let (a, end) = (
+        job("a"),
+        JobEvent::Terminal {
+            outcome: Outcome::Finished,
+        },
+    );
+    registry
+        .job_event(&a, &registered(&["x", "y"]), Moment(1))
+        .unwrap();
     registry.pin(&key("x")).unwrap();
     let effects = registry.job_event(&a, &end, Moment(2)).unwrap();
     assert_eq!(
         effects,
-        [Effect::Commit(a.clone()), Effect::Remove(key("y"), Some(object("y", 1)))]
+        [
+            Effect::Commit(a.clone()),
+            Effect::Remove(key("y"), Some(object("y", 1)))
+        ]
     );
     assert!(matches!(registry.pin(&key("x")), Err(Refusal::JobOver(..))));
     assert_eq!(
@@ -241,8 +289,12 @@ fn the_end_of_a_job_takes_everything_at_once_and_readers_may_finish() {
     );
     assert_eq!(registry.job_event(&a, &end, Moment(3)).unwrap(), []);
     for refused in [
-        registry.job_event(&a, &registered(&[]), Moment(3)).unwrap_err(),
-        registry.begin_upload(SessionId(9), &a, &[], Moment(3)).unwrap_err(),
+        registry
+            .job_event(&a, &registered(&[]), Moment(3))
+            .unwrap_err(),
+        registry
+            .begin_upload(SessionId(9), &a, &[], Moment(3))
+            .unwrap_err(),
     ] {
         assert_eq!(refused, Refusal::JobOver(a.clone(), Outcome::Finished));
     }
@@ -252,22 +304,32 @@ fn the_end_of_a_job_takes_everything_at_once_and_readers_may_finish() {
 fn an_acknowledgement_counts_once_and_a_strangers_never() {
     let mut registry = with(&[("m", Class::Recreatable)]);
     let receiver = |n: u32| Holder::Receiver(ReceiverId::parse(&format!("tm-{n}")).unwrap());
-    registry.acquire(&key("m"), (0..3).map(receiver), None).unwrap();
+    registry
+        .acquire(&key("m"), (0..3).map(receiver), None)
+        .unwrap();
     for who in [0, 0, 9, 1, 1] {
         registry.release(&key("m"), &receiver(who), Moment(5));
     }
     assert_eq!(registry.visible(&key("m")).unwrap().holders.len(), 1);
     registry.release(&key("m"), &receiver(2), Moment(6));
-    assert_eq!(registry.visible(&key("m")).unwrap().keep_until, Some(Moment(6 + INTERVAL)));
+    assert_eq!(
+        registry.visible(&key("m")).unwrap().keep_until,
+        Some(Moment(6 + INTERVAL))
+    );
     registry.release(&key("m"), &receiver(2), Moment(900));
-    assert_eq!(registry.visible(&key("m")).unwrap().keep_until, Some(Moment(6 + INTERVAL)));
+    assert_eq!(
+        registry.visible(&key("m")).unwrap().keep_until,
+        Some(Moment(6 + INTERVAL))
+    );
 }
 
 #[test]
 fn a_lease_ends_by_itself_and_never_comes_nearer() {
     let mut registry = with(&[("x", Class::Retained)]);
     let lease = Holder::Lease(LeaseId::parse("l-1").unwrap());
-    registry.acquire(&key("x"), [lease.clone()], Some(Moment(100))).unwrap();
+    registry
+        .acquire(&key("x"), [lease.clone()], Some(Moment(100)))
+        .unwrap();
     assert_eq!(registry.renew(&key("x"), &lease, Moment(50)).unwrap(), []);
     assert_eq!(registry.tick(Moment(99)), []);
     registry.renew(&key("x"), &lease, Moment(200)).unwrap();
@@ -284,8 +346,13 @@ fn a_lease_ends_by_itself_and_never_comes_nearer() {
 fn what_a_session_was_told_is_there_stays_until_the_session_ends() {
     let mut registry = with(&[("x", Class::Retained)]);
     let (id, a) = (SessionId(2), job("a"));
-    let plan = [planned("x", Class::Retained), planned("new", Class::Retained)];
-    let begun = registry.begin_upload(id, &a, &plan, Moment(INTERVAL - 1)).unwrap();
+    let plan = [
+        planned("x", Class::Retained),
+        planned("new", Class::Retained),
+    ];
+    let begun = registry
+        .begin_upload(id, &a, &plan, Moment(INTERVAL - 1))
+        .unwrap();
     assert_eq!(begun.missing, [digest("new")]);
     // The upload takes longer than the interval; bytes flow all the time.
     for minute in 30..100 {
@@ -295,7 +362,10 @@ fn what_a_session_was_told_is_there_stays_until_the_session_ends() {
     }
     // They stop: the session lapses, and the promise with it.
     registry.tick(Moment(99 * MINUTE + 15 * MINUTE));
-    assert_eq!(registry.bytes_came(id, Moment(115 * MINUTE)), Err(Refusal::NoSession(id)));
+    assert_eq!(
+        registry.bytes_came(id, Moment(115 * MINUTE)),
+        Err(Refusal::NoSession(id))
+    );
     assert_eq!(sweep(&mut registry, 120 * MINUTE).len(), 2);
 }
 
@@ -304,17 +374,32 @@ fn a_promised_blob_that_is_damaged_meanwhile_must_be_sent_after_all() {
     let mut registry = with(&[("x", Class::Retained)]);
     let (id, a) = (SessionId(2), job("a"));
     let plan = [planned("x", Class::Retained)];
-    assert!(registry.begin_upload(id, &a, &plan, Moment(1)).unwrap().missing.is_empty());
+    assert!(
+        registry
+            .begin_upload(id, &a, &plan, Moment(1))
+            .unwrap()
+            .missing
+            .is_empty()
+    );
     registry.lost(&key("x"));
     assert_eq!(
         registry.commit_upload(id, &a, Moment(2)),
         Err(Refusal::Incomplete(id, vec![digest("x")]))
     );
     registry
-        .member_arrived(id, Some(digest("x")), planned("x", Class::Retained), Some(object("x", 5)), Moment(3))
+        .member_arrived(
+            id,
+            Some(digest("x")),
+            planned("x", Class::Retained),
+            Some(object("x", 5)),
+            Moment(3),
+        )
         .unwrap();
     registry.commit_upload(id, &a, Moment(4)).unwrap();
-    assert_eq!(registry.visible(&key("x")).unwrap().object, Some(object("x", 5)));
+    assert_eq!(
+        registry.visible(&key("x")).unwrap().object,
+        Some(object("x", 5))
+    );
 }
 
 #[test]
@@ -324,7 +409,9 @@ fn the_empty_blob_is_always_there() {
     let begun = registry.begin_upload(id, &a, &[planned("", Class::Retained)], Moment(0));
     assert!(begun.unwrap().missing.is_empty());
     registry.commit_upload(id, &a, Moment(0)).unwrap();
-    registry.job_event(&a, &registered(&[""]), Moment(1)).unwrap();
+    registry
+        .job_event(&a, &registered(&[""]), Moment(1))
+        .unwrap();
     registry.acquire(&key(""), [Holder::Job], None).unwrap();
 }
 
@@ -340,14 +427,29 @@ fn limits_are_refused_before_anything_changes() {
     let mut registry = Registry::new(settings);
     let begin = |r: &mut Registry, id: u64, texts: &[&str]| {
         let plan: Vec<_> = texts.iter().map(|t| planned(t, Class::Retained)).collect();
-        r.begin_upload(SessionId(id), &job("a"), &plan, Moment(0)).unwrap_err()
+        r.begin_upload(SessionId(id), &job("a"), &plan, Moment(0))
+            .unwrap_err()
     };
-    assert!(matches!(begin(&mut registry, 1, &["long"]), Refusal::TooLarge(_, 3)));
-    assert!(matches!(begin(&mut registry, 1, &["abc", "def"]), Refusal::Quota(_, 5)));
-    assert!(matches!(begin(&mut registry, 1, &["a", "b", "c"]), Refusal::TooMany(_, 2)));
+    assert!(matches!(
+        begin(&mut registry, 1, &["long"]),
+        Refusal::TooLarge(_, 3)
+    ));
+    assert!(matches!(
+        begin(&mut registry, 1, &["abc", "def"]),
+        Refusal::Quota(_, 5)
+    ));
+    assert!(matches!(
+        begin(&mut registry, 1, &["a", "b", "c"]),
+        Refusal::TooMany(_, 2)
+    ));
     assert_eq!(registry, Registry::new(settings));
-    registry.begin_upload(SessionId(1), &job("a"), &[], Moment(0)).unwrap();
-    assert!(matches!(begin(&mut registry, 2, &["a"]), Refusal::TooMany(_, 1)));
+    registry
+        .begin_upload(SessionId(1), &job("a"), &[], Moment(0))
+        .unwrap();
+    assert!(matches!(
+        begin(&mut registry, 2, &["a"]),
+        Refusal::TooMany(_, 1)
+    ));
     let other = registry.begin_upload(SessionId(1), &job("b"), &[], Moment(0));
     assert_eq!(other, Err(Refusal::SessionTaken(SessionId(1))));
 }
@@ -393,10 +495,18 @@ impl World {
         let mut objects = BTreeSet::new();
         let mut local = BTreeSet::new();
         for (id, job) in self.registry.jobs() {
-            objects.extend(self.registry.in_flight(id).into_iter().map(|o| (id.clone(), o)));
+            objects.extend(
+                self.registry
+                    .in_flight(id)
+                    .into_iter()
+                    .map(|o| (id.clone(), o)),
+            );
             for (digest, blob) in &job.blobs {
                 objects.extend(blob.object.map(|o| (id.clone(), o)));
-                local.insert(BlobKey { job: id.clone(), digest: *digest });
+                local.insert(BlobKey {
+                    job: id.clone(),
+                    digest: *digest,
+                });
             }
         }
         self.copies.objects.retain(|o| objects.contains(o));
@@ -429,9 +539,18 @@ impl World {
             });
             self.next += 1;
             self.copies.objects.extend(object.map(|o| (job.clone(), o)));
-            self.copies.local.insert(BlobKey { job: job.clone(), digest });
-            let arrived = Planned { digest, class, display: None };
-            self.registry.member_arrived(id, Some(digest), arrived, object, now).unwrap();
+            self.copies.local.insert(BlobKey {
+                job: job.clone(),
+                digest,
+            });
+            let arrived = Planned {
+                digest,
+                class,
+                display: None,
+            };
+            self.registry
+                .member_arrived(id, Some(digest), arrived, object, now)
+                .unwrap();
         }
         match self.registry.commit_upload(id, &job, now) {
             Ok((_, effects)) => {
@@ -452,7 +571,12 @@ impl World {
         let keys: Vec<BlobKey> = self
             .registry
             .jobs()
-            .flat_map(|(id, j)| j.blobs.keys().map(|d| BlobKey { job: id.clone(), digest: *d }))
+            .flat_map(|(id, j)| {
+                j.blobs.keys().map(|d| BlobKey {
+                    job: id.clone(),
+                    digest: *d,
+                })
+            })
             .collect();
         match keys.is_empty() || random.random_bool(0.05) {
             true => key(&texts[random.random_range(0..texts.len())]),
@@ -466,13 +590,16 @@ impl World {
         let picked = self.some_key(random, texts);
         let holder = match random.random_range(0..3) {
             0 => Holder::Job,
-            1 => Holder::Receiver(ReceiverId::parse(&format!("r{}", random.random_range(0..3))).unwrap()),
+            1 => Holder::Receiver(
+                ReceiverId::parse(&format!("r{}", random.random_range(0..3))).unwrap(),
+            ),
             _ => Holder::Lease(LeaseId::parse("l").unwrap()),
         };
         match random.random_range(0..12) {
             0..3 => self.upload(random, texts),
             3 | 4 => {
-                let end = matches!(holder, Holder::Lease(_)).then(|| now.after(Duration::from_secs(900)));
+                let end =
+                    matches!(holder, Holder::Lease(_)).then(|| now.after(Duration::from_secs(900)));
                 if let Ok(effects) = self.registry.acquire(&picked, [holder.clone()], end) {
                     self.count("acquired");
                     if self.registry.visible(&picked).unwrap().class == Class::Retained {
@@ -486,12 +613,19 @@ impl World {
                 self.apply(effects);
             }
             6 => {
-                let digests = self.registry.job(&picked.job).map(|j| j.blobs.keys().copied().collect());
+                let digests = self
+                    .registry
+                    .job(&picked.job)
+                    .map(|j| j.blobs.keys().copied().collect());
                 let event = match random.random_range(0..9) {
-                    0..4 => JobEvent::Registered { digests: digests.unwrap_or_default() },
+                    0..4 => JobEvent::Registered {
+                        digests: digests.unwrap_or_default(),
+                    },
                     4 | 5 => JobEvent::Failed,
                     6 | 7 => JobEvent::Suspended,
-                    _ => JobEvent::Terminal { outcome: Outcome::Cancelled },
+                    _ => JobEvent::Terminal {
+                        outcome: Outcome::Cancelled,
+                    },
                 };
                 if let Ok(effects) = self.registry.job_event(&picked.job, &event, now) {
                     self.apply(effects);
@@ -505,14 +639,19 @@ impl World {
                 }
             }
             8 if !self.pins.is_empty() => {
-                let pinned = self.pins.swap_remove(random.random_range(0..self.pins.len()));
+                let pinned = self
+                    .pins
+                    .swap_remove(random.random_range(0..self.pins.len()));
                 let effects = self.registry.unpin(&pinned);
                 self.apply(effects);
             }
             9 => {
                 let copy = self.registry.visible(&picked).ok().and_then(|b| b.object);
                 if copy.is_some() {
-                    let object = ObjectName { random: self.next, ..copy.unwrap() };
+                    let object = ObjectName {
+                        random: self.next,
+                        ..copy.unwrap()
+                    };
                     self.next += 1;
                     self.copies.objects.insert((picked.job.clone(), object));
                     let effects = self.registry.repaired(&picked, object);
@@ -522,7 +661,11 @@ impl World {
             _ => self.sweep(),
         }
         // An acknowledged holder that has gone again promises nothing.
-        let held = |k: &BlobKey| self.registry.visible(k).is_ok_and(|b| !b.holders.is_empty());
+        let held = |k: &BlobKey| {
+            self.registry
+                .visible(k)
+                .is_ok_and(|b| !b.holders.is_empty())
+        };
         self.acked = self.acked.iter().filter(|k| held(k)).cloned().collect();
     }
 
@@ -560,7 +703,8 @@ fn random_histories_keep_every_invariant() {
         for _ in 0..120 {
             // Never before its deadline, never while held: the look says so for every blob.
             for decision in world.registry.plan_sweep(Moment(world.now)) {
-                let blob = &world.registry.job(&decision.key.job).unwrap().blobs[&decision.key.digest];
+                let blob =
+                    &world.registry.job(&decision.key.job).unwrap().blobs[&decision.key.digest];
                 if let SweepReason::DeadlinePassed { at } = decision.reason {
                     assert!(at.0 <= world.now && blob.holders.is_empty() && blob.pins == 0);
                 }
@@ -583,7 +727,14 @@ fn random_histories_keep_every_invariant() {
             *seen.entry(what).or_default() += count;
         }
     }
-    for what in ["removed", "committed", "incomplete", "acquired", "job event", "refused"] {
+    for what in [
+        "removed",
+        "committed",
+        "incomplete",
+        "acquired",
+        "job event",
+        "refused",
+    ] {
         assert!(seen[what] > 300, "{seen:?}");
     }
 }
@@ -595,20 +746,32 @@ fn the_checks_of_observations_find_what_is_wrong() {
     assert_eq!(reads_match_keys([(&x, &other)]).len(), 1);
     let fetch = |cache, from, to| (cache, key("x"), Moment(from), Moment(to));
     assert!(one_fetch_at_a_time(&[fetch(1, 0, 5), fetch(1, 5, 9), fetch(2, 3, 4)]).is_empty());
-    assert_eq!(one_fetch_at_a_time(&[fetch(1, 0, 9), fetch(1, 4, 5), fetch(1, 6, 7)]).len(), 2);
+    assert_eq!(
+        one_fetch_at_a_time(&[fetch(1, 0, 9), fetch(1, 4, 5), fetch(1, 6, 7)]).len(),
+        2
+    );
     assert!(within_limit(5, 5, 10).is_none());
     assert!(within_limit(6, 5, 10).is_some() && within_limit(u64::MAX, 1, 10).is_some());
     assert!(no_change_by_fenced(&[(1, 1), (2, 1), (5, 2)]).is_empty());
-    assert_eq!(no_change_by_fenced(&[(1, 1), (2, 2), (3, 1), (3, 1)]).len(), 2);
+    assert_eq!(
+        no_change_by_fenced(&[(1, 1), (2, 2), (3, 1), (3, 1)]).len(),
+        2
+    );
     // A copy that vanishes under its holder or reader is seen.
     let mut registry = with(&[("x", Class::Retained)]);
     let mut copies = Copies::default();
     assert!(referenced_have_copies(&registry, &copies).is_empty());
     registry.pin(&key("x")).unwrap();
     assert_eq!(referenced_have_copies(&registry, &copies).len(), 1);
-    assert_eq!(held_are_readable(&registry, &BTreeSet::from([key("x")]), &copies).len(), 1);
+    assert_eq!(
+        held_are_readable(&registry, &BTreeSet::from([key("x")]), &copies).len(),
+        1
+    );
     copies.objects.insert((job("a"), object("x", 0)));
     assert!(referenced_have_copies(&registry, &copies).is_empty());
     copies.objects.insert((job("a"), object("x", 77)));
-    assert_eq!(only_reachable_remains(&registry, &copies, Moment(1)).len(), 1);
+    assert_eq!(
+        only_reachable_remains(&registry, &copies, Moment(1)).len(),
+        1
+    );
 }

@@ -10,8 +10,8 @@ use forkpoint::blob::wire::{
     WirePhase, parse_body, parse_range,
 };
 use forkpoint::blob::{
-    BlobKey, Class, Digest, JobEvent, JobId, LeaseId, Moment, Outcome, Planned, ReceiverId, Refusal,
-    SessionId,
+    BlobKey, Class, Digest, JobEvent, JobId, LeaseId, Moment, Outcome, Planned, ReceiverId,
+    Refusal, SessionId,
 };
 use forkpoint::{Error, ErrorKind};
 use rand::rngs::StdRng;
@@ -27,8 +27,16 @@ fn digest() -> Digest {
 
 fn calls() -> Vec<Call> {
     let (session, lease) = (SessionId(0xfe), LeaseId::parse("l-1").unwrap());
-    let download = |head| Call::Download { job: job(), digest: digest(), head };
-    let send = |digest| Call::SendMember { job: job(), session, digest };
+    let download = |head| Call::Download {
+        job: job(),
+        digest: digest(),
+        head,
+    };
+    let send = |digest| Call::SendMember {
+        job: job(),
+        session,
+        digest,
+    };
     vec![
         download(false),
         download(true),
@@ -51,7 +59,11 @@ fn every_call_is_read_back_from_its_method_and_path() {
         let path = call.to_string();
         assert_eq!(Call::parse(call.verb().as_str(), &path).unwrap(), call);
         for wrong in ["PATCH", "get", "", "TRACE"] {
-            assert_eq!(Call::parse(wrong, &path).unwrap_err().status, 405, "{wrong} {path}");
+            assert_eq!(
+                Call::parse(wrong, &path).unwrap_err().status,
+                405,
+                "{wrong} {path}"
+            );
         }
     }
 }
@@ -60,16 +72,42 @@ fn every_call_is_read_back_from_its_method_and_path() {
 fn hostile_paths_are_no_calls() {
     let d = digest();
     for path in [
-        "", "/", "/v1", "/v1/jobs", "/v1/jobs/", "/v1/jobs//blobs/x", "//v1/jobs/j1/uploads",
-        "/v1/jobs/../events", "/v1/jobs/%2e%2e/events", "/v1/jobs/j1/../j2/events",
-        "/v1/jobs/j1/events/", "/v1/jobs/j1/events?x", "/v1/jobs/j1/events#x", "/v1/jobs/J1/events",
-        "/V1/jobs/j1/events", "/v1/jobs/j1\\events", "/v1/jobs/j1/events\0", "/v1/jobs/\u{ff0e}/events",
-        "http://h/v1/jobs/j1/events", "/v1/jobs/j1/uploads/FE/commit", "/v1/jobs/j1/uploads/-/commit",
+        "",
+        "/",
+        "/v1",
+        "/v1/jobs",
+        "/v1/jobs/",
+        "/v1/jobs//blobs/x",
+        "//v1/jobs/j1/uploads",
+        "/v1/jobs/../events",
+        "/v1/jobs/%2e%2e/events",
+        "/v1/jobs/j1/../j2/events",
+        "/v1/jobs/j1/events/",
+        "/v1/jobs/j1/events?x",
+        "/v1/jobs/j1/events#x",
+        "/v1/jobs/J1/events",
+        "/V1/jobs/j1/events",
+        "/v1/jobs/j1\\events",
+        "/v1/jobs/j1/events\0",
+        "/v1/jobs/\u{ff0e}/events",
+        "http://h/v1/jobs/j1/events",
+        "/v1/jobs/j1/uploads/FE/commit",
+        "/v1/jobs/j1/uploads/-/commit",
     ] {
         assert!(Call::parse("POST", path).is_err(), "{path:?}");
     }
-    for name in ["..", "%2e%2e%2fetc", "-", &d.to_string().to_uppercase(), &format!("{d}/"), &format!("{d}%00")] {
-        assert!(Call::parse("GET", &format!("/v1/jobs/j1/blobs/{name}")).is_err(), "{name:?}");
+    for name in [
+        "..",
+        "%2e%2e%2fetc",
+        "-",
+        &d.to_string().to_uppercase(),
+        &format!("{d}/"),
+        &format!("{d}%00"),
+    ] {
+        assert!(
+            Call::parse("GET", &format!("/v1/jobs/j1/blobs/{name}")).is_err(),
+            "{name:?}"
+        );
     }
     let long = format!("/v1/jobs/{}/events", "a".repeat(5000));
     let problem = Call::parse("POST", &long).unwrap_err();
@@ -123,7 +161,11 @@ fn ranges_are_read_as_the_rfc_says() {
         ("items=0-1", 10, Asked::Whole),
         ("bytes", 10, Asked::Whole),
     ] {
-        assert_eq!(parse_range(Some(value), size), expected, "{value} of {size}");
+        assert_eq!(
+            parse_range(Some(value), size),
+            expected,
+            "{value} of {size}"
+        );
     }
     assert_eq!(parse_range(None, 10), Asked::Whole);
     let long = format!("bytes={}1-2", "0".repeat(1000));
@@ -139,10 +181,20 @@ fn a_range_is_read_back_from_both_headers() {
         let end = random.random_range(start..size) + 1;
         let range = ByteRange { start, end, size };
         assert_eq!(parse_range(Some(&range.header()), size), Asked::Part(range));
-        assert_eq!(ByteRange::parse_content_range(&range.to_string()), Some(range));
+        assert_eq!(
+            ByteRange::parse_content_range(&range.to_string()),
+            Some(range)
+        );
         assert_eq!(range.length(), end - start);
     }
-    for bad in ["bytes */10", "bytes 0-9/*", "bytes 5-4/10", "bytes 0-10/10", "0-1/2", ""] {
+    for bad in [
+        "bytes */10",
+        "bytes 0-9/*",
+        "bytes 5-4/10",
+        "bytes 0-10/10",
+        "0-1/2",
+        "",
+    ] {
         assert_eq!(ByteRange::parse_content_range(bad), None, "{bad}");
     }
 }
@@ -167,23 +219,40 @@ fn bodies_are_read_with_limits() {
     for end in 0..json.len() {
         assert_eq!(status(&json[..end]), 400);
     }
-    assert_eq!(status(br#"{"session":"0000000000000003","members":[],"more":1}"#), 400);
+    assert_eq!(
+        status(br#"{"session":"0000000000000003","members":[],"more":1}"#),
+        400
+    );
     assert_eq!(status(br#"{"session":"../3","members":[]}"#), 400);
     assert_eq!(status("[".repeat(100_000).as_bytes()), 400);
 
     let event: JobEvent = parse_body(br#"{"event":"terminal","outcome":"finished"}"#).unwrap();
-    assert_eq!(event, JobEvent::Terminal { outcome: Outcome::Finished });
-    assert_eq!(parse_body::<JobEvent>(br#"{"event":"failed"}"#).unwrap(), JobEvent::Failed);
+    assert_eq!(
+        event,
+        JobEvent::Terminal {
+            outcome: Outcome::Finished
+        }
+    );
+    assert_eq!(
+        parse_body::<JobEvent>(br#"{"event":"failed"}"#).unwrap(),
+        JobEvent::Failed
+    );
     let refs: AcquireBody = parse_body(br#"{"kind":"receivers","receivers":["tm-1"]}"#).unwrap();
     assert!(matches!(refs, AcquireBody::Receivers { receivers } if receivers.len() == 1));
     let renew: RenewBody = parse_body(br#"{"millis":5}"#).unwrap();
     assert_eq!(renew.end(Moment(10)), Moment(15));
-    assert_eq!(RenewBody { millis: u64::MAX }.end(Moment(10)), Moment(u64::MAX));
+    assert_eq!(
+        RenewBody { millis: u64::MAX }.end(Moment(10)),
+        Moment(u64::MAX)
+    );
 }
 
 #[test]
 fn a_problem_is_read_back_and_tells_the_client_what_to_do() {
-    let key = BlobKey { job: job(), digest: digest() };
+    let key = BlobKey {
+        job: job(),
+        digest: digest(),
+    };
     let problem = Problem::new(Code::Busy, "50 transfers are under way")
         .of(key.clone())
         .during(WirePhase::Transfer, 17)
@@ -206,7 +275,10 @@ fn a_problem_is_read_back_and_tells_the_client_what_to_do() {
 
 #[test]
 fn refusals_have_the_statuses_of_the_protocol() {
-    let key = BlobKey { job: job(), digest: digest() };
+    let key = BlobKey {
+        job: job(),
+        digest: digest(),
+    };
     let id = SessionId(1);
     let other = Digest::of(b"x");
     for (refusal, status) in [
@@ -219,7 +291,13 @@ fn refusals_have_the_statuses_of_the_protocol() {
         (Refusal::TooLarge(digest(), 1), 413),
         (Refusal::Quota(job(), 1), 507),
         (Refusal::TooMany("sessions", 1), 429),
-        (Refusal::OtherContent { promised: digest(), arrived: other }, 422),
+        (
+            Refusal::OtherContent {
+                promised: digest(),
+                arrived: other,
+            },
+            422,
+        ),
         (Refusal::LeaseEnded(key), 412),
     ] {
         let error = Error::from(refusal.clone());
@@ -227,6 +305,9 @@ fn refusals_have_the_statuses_of_the_protocol() {
         let problem = Problem::from(refusal);
         assert_eq!(problem.status, status, "{problem:?}");
         assert!(problem.missing.len() <= 1000);
-        assert_eq!(Problem::from_json(&problem.to_json().unwrap(), status).unwrap(), problem);
+        assert_eq!(
+            Problem::from_json(&problem.to_json().unwrap(), status).unwrap(),
+            problem
+        );
     }
 }

@@ -30,7 +30,12 @@ pub trait Ledger: Clone + Eq + Hash + fmt::Debug {
     fn lists(&self, session: SessionId) -> bool;
     /// The manifest after this one (after none: the first of its job), by the owner of `epoch`. Without a
     /// change it is a seal.
-    fn next(base: Option<&Self>, sequence: u64, epoch: u64, change: Option<(SessionId, &Self::Change)>) -> Self;
+    fn next(
+        base: Option<&Self>,
+        sequence: u64,
+        epoch: u64,
+        change: Option<(SessionId, &Self::Change)>,
+    ) -> Self;
     /// What of `listed` is garbage: neither in flight, nor in this manifest.
     fn garbage(&self, listed: &Self::Names, in_flight: &Self::Names) -> Vec<Self::Name>;
 }
@@ -331,11 +336,27 @@ impl<L: Ledger> Commit<L> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum SweepPhase<L: Ledger> {
     ListObjects,
-    CopyInFlight { listed: L::Names },
-    ListManifests { listed: L::Names, in_flight: L::Names },
-    Read { listed: L::Names, in_flight: L::Names, newest: u64, old: Vec<u64> },
-    CheckEpoch { garbage: Vec<L::Name>, old: Vec<u64> },
-    Remove { garbage: Vec<L::Name>, old: Vec<u64> },
+    CopyInFlight {
+        listed: L::Names,
+    },
+    ListManifests {
+        listed: L::Names,
+        in_flight: L::Names,
+    },
+    Read {
+        listed: L::Names,
+        in_flight: L::Names,
+        newest: u64,
+        old: Vec<u64>,
+    },
+    CheckEpoch {
+        garbage: Vec<L::Name>,
+        old: Vec<u64>,
+    },
+    Remove {
+        garbage: Vec<L::Name>,
+        old: Vec<u64>,
+    },
     Ended(Verdict),
 }
 
@@ -382,7 +403,9 @@ impl<L: Ledger> Sweep<L> {
             SweepPhase::CheckEpoch { .. } => vec![Ask::ListEpochs],
             SweepPhase::Remove { garbage, old } => {
                 let objects = garbage.iter().map(|n| Ask::RemoveObject(*n));
-                objects.chain(old.iter().map(|n| Ask::RemoveManifest(*n))).collect()
+                objects
+                    .chain(old.iter().map(|n| Ask::RemoveManifest(*n)))
+                    .collect()
             }
             SweepPhase::Ended(_) => Vec::new(),
         }
@@ -405,17 +428,32 @@ impl<L: Ledger> Sweep<L> {
                     let mut old: Vec<u64> = numbers;
                     old.retain(|n| n.saturating_add(1) < newest);
                     old.sort_unstable();
-                    SweepPhase::Read { listed, in_flight, newest, old }
+                    SweepPhase::Read {
+                        listed,
+                        in_flight,
+                        newest,
+                        old,
+                    }
                 }
             }
-            (SweepPhase::Read { listed, in_flight, .. }, Reply::Manifest(None)) => {
-                SweepPhase::ListManifests { listed, in_flight }
-            }
-            (SweepPhase::Read { listed, in_flight, old, .. }, Reply::Manifest(Some(m))) => {
+            (
+                SweepPhase::Read {
+                    listed, in_flight, ..
+                },
+                Reply::Manifest(None),
+            ) => SweepPhase::ListManifests { listed, in_flight },
+            (
+                SweepPhase::Read {
+                    listed,
+                    in_flight,
+                    old,
+                    ..
+                },
+                Reply::Manifest(Some(m)),
+            ) => {
                 let garbage = m.garbage(&listed, &in_flight);
                 // Sealed, it is ours or a later owner's. Without a seal it could be an earlier owner's too.
-                let foreign =
-                    m.epoch() > self.epoch || self.guards.seal && m.epoch() < self.epoch;
+                let foreign = m.epoch() > self.epoch || self.guards.seal && m.epoch() < self.epoch;
                 if self.guards.epoch_on_every_read && foreign {
                     SweepPhase::Ended(Verdict::Fenced)
                 } else if self.guards.epoch_before_delete && !garbage.is_empty() {
@@ -430,7 +468,13 @@ impl<L: Ledger> Sweep<L> {
                     false => remove(garbage, old),
                 }
             }
-            (SweepPhase::Remove { mut garbage, mut old }, _) => {
+            (
+                SweepPhase::Remove {
+                    mut garbage,
+                    mut old,
+                },
+                _,
+            ) => {
                 garbage.retain(|n| *ask != Ask::RemoveObject(*n));
                 old.retain(|n| *ask != Ask::RemoveManifest(*n));
                 remove(garbage, old)

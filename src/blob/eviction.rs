@@ -110,7 +110,10 @@ pub fn make_room(
 ) -> Result<Eviction, NoSpace> {
     let taken = space.used.saturating_add(space.reserved);
     let over = taken.saturating_add(wanted).saturating_sub(rule.max_bytes);
-    let floor = rule.min_free.saturating_add(space.reserved).saturating_add(wanted);
+    let floor = rule
+        .min_free
+        .saturating_add(space.reserved)
+        .saturating_add(wanted);
     let mut missing = over.max(floor.saturating_sub(space.free));
 
     let mut candidates = Vec::new();

@@ -141,7 +141,10 @@ pub fn only_reachable_remains(registry: &Registry, copies: &Copies, now: Moment)
                 found.push(violated(Invariant::I4, format!("nothing keeps {key}")));
             }
             if !blob.holders.is_empty() && blob.keep_until.is_some() {
-                found.push(violated(Invariant::I4, format!("{key} is held and has a deadline")));
+                found.push(violated(
+                    Invariant::I4,
+                    format!("{key} is held and has a deadline"),
+                ));
             }
             objects.extend(blob.object.map(|o| (id.clone(), o)));
             known.insert(key);
@@ -149,11 +152,17 @@ pub fn only_reachable_remains(registry: &Registry, copies: &Copies, now: Moment)
     }
     for key in copies.local.difference(&known) {
         if !registry.is_promised(key) {
-            found.push(violated(Invariant::I4, format!("the local {key} is unreachable")));
+            found.push(violated(
+                Invariant::I4,
+                format!("the local {key} is unreachable"),
+            ));
         }
     }
     for (job, object) in copies.objects.difference(&objects) {
-        found.push(violated(Invariant::I4, format!("{job}: {object} is unreachable")));
+        found.push(violated(
+            Invariant::I4,
+            format!("{job}: {object} is unreachable"),
+        ));
     }
     found
 }
@@ -217,7 +226,10 @@ pub fn no_change_by_fenced(newest: &[(u64, u64)]) -> Vec<Violated> {
         .map(|(a, b)| {
             violated(
                 Invariant::I8,
-                format!("manifest {} of epoch {} follows {} of epoch {}", b.0, b.1, a.0, a.1),
+                format!(
+                    "manifest {} of epoch {} follows {} of epoch {}",
+                    b.0, b.1, a.0, a.1
+                ),
             )
         })
         .collect()

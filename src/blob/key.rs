@@ -263,8 +263,11 @@ impl ObjectName {
     /// `Invalid` for anything else.
     pub fn parse(text: &str) -> Result<ObjectName> {
         let bad = || {
-            Error::invalid(format!("`{}` is no name of a blob's object", shortened(text)))
-                .hint("such a name is a digest, `.`, the owner's epoch, `-`, 16 hex digits")
+            Error::invalid(format!(
+                "`{}` is no name of a blob's object",
+                shortened(text)
+            ))
+            .hint("such a name is a digest, `.`, the owner's epoch, `-`, 16 hex digits")
         };
         let (digest, rest) = text.split_once('.').ok_or_else(bad)?;
         let (epoch, random) = rest.split_once('-').ok_or_else(bad)?;

@@ -71,7 +71,9 @@ impl fmt::Display for StorePath {
             StorePath::Manifest(job, number) => {
                 write!(f, "jobs/{job}/manifest/{number:020}.json")
             }
-            StorePath::Object(job, class, name) => write!(f, "jobs/{job}/{}/{name}", class.as_str()),
+            StorePath::Object(job, class, name) => {
+                write!(f, "jobs/{job}/{}/{name}", class.as_str())
+            }
         }
     }
 }
@@ -100,13 +102,15 @@ impl LocalPath {
     ///
     /// `Invalid` for anything else, with the name.
     pub fn parse(text: &str) -> Result<LocalPath> {
-        Self::read(text).filter(|p| p.to_string() == text).ok_or_else(|| {
-            Error::invalid(format!(
-                "`{}` is no name of the local blob directory",
-                shortened(text)
-            ))
-            .hint("nothing else may lie in this directory; move it away, it is left alone")
-        })
+        Self::read(text)
+            .filter(|p| p.to_string() == text)
+            .ok_or_else(|| {
+                Error::invalid(format!(
+                    "`{}` is no name of the local blob directory",
+                    shortened(text)
+                ))
+                .hint("nothing else may lie in this directory; move it away, it is left alone")
+            })
     }
 
     fn read(text: &str) -> Option<LocalPath> {

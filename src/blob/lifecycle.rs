@@ -11,9 +11,7 @@ use crate::error::{Error, ErrorKind};
 use super::key::{BlobKey, Digest, JobId, LeaseId, ReceiverId, SessionId};
 
 /// Whether a blob must survive the server.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// Can be made again: known in memory only.

@@ -118,7 +118,10 @@ impl Manifest {
     /// `Internal` if it cannot be written as JSON.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         serde_json::to_vec_pretty(self).map_err(|e| {
-            Error::new(ErrorKind::Internal, format!("a manifest cannot be written: {e}"))
+            Error::new(
+                ErrorKind::Internal,
+                format!("a manifest cannot be written: {e}"),
+            )
         })
     }
 
@@ -147,7 +150,9 @@ impl Manifest {
                 ErrorKind::Unsupported,
                 format!("manifest {sequence} has version {version}"),
             )
-            .hint(format!("this program reads version {MANIFEST_VERSION}: use a later one")));
+            .hint(format!(
+                "this program reads version {MANIFEST_VERSION}: use a later one"
+            )));
         }
         let read: Manifest = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
         if read.sequence != sequence {
@@ -159,7 +164,10 @@ impl Manifest {
                 return Err(damaged(format!("blob {} is listed twice", entry.digest)));
             }
             if entry.object.digest != entry.digest {
-                return Err(damaged(format!("blob {} has object {}", entry.digest, entry.object)));
+                return Err(damaged(format!(
+                    "blob {} has object {}",
+                    entry.digest, entry.object
+                )));
             }
         }
         if read.content.state.is_terminal() && !digests.is_empty() {
@@ -285,7 +293,9 @@ impl Registry {
                 class: Class::Retained,
                 object: Some(entry.object),
                 display: entry.display.clone(),
-                keep_until: holders.is_empty().then(|| entry.keep_until.unwrap_or(until).max(until)),
+                keep_until: holders
+                    .is_empty()
+                    .then(|| entry.keep_until.unwrap_or(until).max(until)),
                 holders,
                 pins: 0,
                 ever_held: entry.ever_held,

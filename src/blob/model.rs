@@ -36,7 +36,12 @@ impl Ledger for Small {
         self.sessions & (1 << session.0) != 0
     }
 
-    fn next(base: Option<&Small>, _: u64, epoch: u64, change: Option<(SessionId, &Change)>) -> Small {
+    fn next(
+        base: Option<&Small>,
+        _: u64,
+        epoch: u64,
+        change: Option<(SessionId, &Change)>,
+    ) -> Small {
         let mut next = *base.unwrap();
         next.epoch = epoch as u8;
         if let Some((session, change)) = change {
@@ -87,7 +92,11 @@ impl Store {
                 }
                 Ask::ListManifests => {
                     let numbers = 0..NUMBERS as u64;
-                    Reply::Numbers(numbers.filter(|n| self.manifests[*n as usize].is_some()).collect())
+                    Reply::Numbers(
+                        numbers
+                            .filter(|n| self.manifests[*n as usize].is_some())
+                            .collect(),
+                    )
                 }
                 Ask::ReadManifest(n) => Reply::Manifest(self.manifests[*n as usize]),
                 Ask::CreateManifest(n, manifest) => match &mut self.manifests[*n as usize] {
@@ -212,7 +221,11 @@ impl Owner {
             Verdict::Fenced => Task::Stopped,
             Verdict::Done => {
                 self.left -= 1;
-                if self.left == 0 { Task::Stopped } else { Task::Between }
+                if self.left == 0 {
+                    Task::Stopped
+                } else {
+                    Task::Between
+                }
             }
         };
     }
@@ -222,7 +235,10 @@ impl Owner {
         match &mut self.task {
             Task::Put(_) if reply == Reply::Unknown => self.end_operation(Verdict::Done),
             Task::Put(name) => {
-                let change = Some((SessionId(self.number as u64 * 4 + self.left as u64), Change::Add(*name)));
+                let change = Some((
+                    SessionId(self.number as u64 * 4 + self.left as u64),
+                    Change::Add(*name),
+                ));
                 self.task = Task::Commit(Commit::guarded(self.epoch, change, variant.guards));
             }
             Task::Claim(claim) => {
@@ -240,7 +256,11 @@ impl Owner {
             Task::Commit(commit) => {
                 commit.answer(reply);
                 if let Some(verdict) = commit.verdict() {
-                    let acked = if verdict == Verdict::Done { 1 << self.id() } else { 0 };
+                    let acked = if verdict == Verdict::Done {
+                        1 << self.id()
+                    } else {
+                        0
+                    };
                     // Four operations left: that was the seal.
                     let sealed = self.left == 4;
                     self.end_operation(verdict);
@@ -263,13 +283,29 @@ impl Owner {
 
 impl World {
     fn new(lose: u8, crashes: u8) -> World {
-        let first = Small { epoch: 1, sessions: 0, names: 0 };
+        let first = Small {
+            epoch: 1,
+            sessions: 0,
+            names: 0,
+        };
         let mut manifests = [None; NUMBERS];
         manifests[1] = Some(first);
-        let owner = |number, epoch, task| Owner { number, epoch, left: 3, task };
+        let owner = |number, epoch, task| Owner {
+            number,
+            epoch,
+            left: 3,
+            task,
+        };
         World {
-            store: Store { epochs: 0b10, manifests, objects: 0 },
-            owners: [owner(0, 1, Task::Between), owner(1, 0, Task::Claim(Claim::default()))],
+            store: Store {
+                epochs: 0b10,
+                manifests,
+                objects: 0,
+            },
+            owners: [
+                owner(0, 1, Task::Between),
+                owner(1, 0, Task::Claim(Claim::default())),
+            ],
             acked: 0,
             late: None,
             replies_to_lose: lose,
@@ -326,7 +362,12 @@ impl World {
     /// A third owner takes over and sweeps; then nothing is unreachable.
     fn leaks(&self) -> Option<&'static str> {
         let mut world = self.clone();
-        let mut owner = Owner { number: 2, epoch: 0, left: 1, task: Task::Claim(Claim::default()) };
+        let mut owner = Owner {
+            number: 2,
+            epoch: 0,
+            left: 1,
+            task: Task::Claim(Claim::default()),
+        };
         while owner.task != Task::Stopped {
             if owner.task == Task::Between {
                 owner.task = Task::Sweep(Sweep::new(owner.epoch));
@@ -422,7 +463,10 @@ fn explore(variant: &Variant, lose: u8, crashes: u8) -> Explored {
 
 fn expect_none(name: &str, variant: &Variant, lose: u8, crashes: u8) -> usize {
     let explored = explore(variant, lose, crashes);
-    println!("{name}: {} states, {lose} lost replies, {crashes} crashes", explored.states);
+    println!(
+        "{name}: {} states, {lose} lost replies, {crashes} crashes",
+        explored.states
+    );
     assert!(explored.violation.is_none(), "{:#?}", explored.violation);
     explored.states
 }
@@ -445,39 +489,82 @@ fn no_crash_and_no_lost_reply_does_harm() {
 
 #[test]
 fn the_second_look_at_the_epoch_is_a_second_guard() {
-    let guards = Guards { epoch_before_delete: false, ..Guards::ALL };
-    expect_none("no epoch check before delete", &Variant { guards, ..DESIGNED }, 0, 0);
+    let guards = Guards {
+        epoch_before_delete: false,
+        ..Guards::ALL
+    };
+    expect_none(
+        "no epoch check before delete",
+        &Variant { guards, ..DESIGNED },
+        0,
+        0,
+    );
 }
 
 #[test]
 fn objects_named_by_digest_alone_are_deleted_under_their_reference() {
-    let variant = Variant { name_is_digest: true, ..DESIGNED };
-    expect_found("name is digest", &variant, "a referenced object was deleted");
+    let variant = Variant {
+        name_is_digest: true,
+        ..DESIGNED
+    };
+    expect_found(
+        "name is digest",
+        &variant,
+        "a referenced object was deleted",
+    );
 }
 
 #[test]
 fn without_a_seal_a_referenced_object_is_deleted() {
-    let guards = Guards { seal: false, ..Guards::ALL };
-    expect_found("no seal", &Variant { guards, ..DESIGNED }, "a referenced object was deleted");
+    let guards = Guards {
+        seal: false,
+        ..Guards::ALL
+    };
+    expect_found(
+        "no seal",
+        &Variant { guards, ..DESIGNED },
+        "a referenced object was deleted",
+    );
 }
 
 #[test]
 fn with_the_epoch_checked_on_collision_only_a_referenced_object_is_deleted() {
-    let guards = Guards { epoch_on_every_read: false, ..Guards::ALL };
+    let guards = Guards {
+        epoch_on_every_read: false,
+        ..Guards::ALL
+    };
     let variant = Variant { guards, ..DESIGNED };
-    expect_found("epoch on collision only", &variant, "a referenced object was deleted");
+    expect_found(
+        "epoch on collision only",
+        &variant,
+        "a referenced object was deleted",
+    );
 }
 
 #[test]
 fn without_verification_an_acknowledged_change_is_lost() {
-    let guards = Guards { verify: Verify::Nothing, ..Guards::ALL };
+    let guards = Guards {
+        verify: Verify::Nothing,
+        ..Guards::ALL
+    };
     let variant = Variant { guards, ..DESIGNED };
-    expect_found("no verification", &variant, "an acknowledged change was lost");
+    expect_found(
+        "no verification",
+        &variant,
+        "an acknowledged change was lost",
+    );
 }
 
 #[test]
 fn verified_by_the_predecessor_alone_an_acknowledged_change_is_lost() {
-    let guards = Guards { verify: Verify::ByPredecessorOnly, ..Guards::ALL };
+    let guards = Guards {
+        verify: Verify::ByPredecessorOnly,
+        ..Guards::ALL
+    };
     let variant = Variant { guards, ..DESIGNED };
-    expect_found("predecessor only", &variant, "an acknowledged change was lost");
+    expect_found(
+        "predecessor only",
+        &variant,
+        "an acknowledged change was lost",
+    );
 }

@@ -245,7 +245,10 @@ impl Registry {
         now: Moment,
     ) -> Result<Begun, Refusal> {
         let idle_until = now.after(self.settings.upload_idle);
-        if self.live_job(job)?.is_some_and(|j| j.committed.iter().any(|(s, _)| *s == id)) {
+        if self
+            .live_job(job)?
+            .is_some_and(|j| j.committed.iter().any(|(s, _)| *s == id))
+        {
             return Ok(Begun {
                 missing: Vec::new(),
                 idle_until,
@@ -263,11 +266,17 @@ impl Registry {
             });
         }
         if plan.len() > self.settings.most_members {
-            return Err(Refusal::TooMany("members in a batch", self.settings.most_members));
+            return Err(Refusal::TooMany(
+                "members in a batch",
+                self.settings.most_members,
+            ));
         }
         let open = self.sessions.values().filter(|s| s.job == *job).count();
         if open >= self.settings.most_sessions {
-            return Err(Refusal::TooMany("open sessions of a job", self.settings.most_sessions));
+            return Err(Refusal::TooMany(
+                "open sessions of a job",
+                self.settings.most_sessions,
+            ));
         }
         let known = self.jobs.get(job);
         let mut members: BTreeMap<Digest, Member> = BTreeMap::new();
@@ -275,9 +284,7 @@ impl Registry {
             self.fits(&planned.digest)?;
             let there = known.and_then(|j| j.blobs.get(&planned.digest));
             let present = planned.digest.is_empty_blob()
-                || there.is_some_and(|b| {
-                    !b.deleting && !b.lost && b.class >= planned.class
-                });
+                || there.is_some_and(|b| !b.deleting && !b.lost && b.class >= planned.class);
             let member = Member {
                 class: planned.class,
                 display: planned.display.clone(),
@@ -377,7 +384,10 @@ impl Registry {
         if !session.members.contains_key(&arrived.digest) {
             self.fits(&arrived.digest)?;
             if session.members.len() >= self.settings.most_members {
-                return Err(Refusal::TooMany("members in a batch", self.settings.most_members));
+                return Err(Refusal::TooMany(
+                    "members in a batch",
+                    self.settings.most_members,
+                ));
             }
             let used = self.used(&session.job).saturating_add(arrived.digest.size);
             if used > self.settings.job_quota {
@@ -459,7 +469,9 @@ impl Registry {
                 Some(blob) => {
                     if blob.lost || blob.deleting || blob.class < member.class {
                         // A new copy takes the place of the damaged or merely local one.
-                        entry.going.extend(blob.object.filter(|o| Some(*o) != arrived));
+                        entry
+                            .going
+                            .extend(blob.object.filter(|o| Some(*o) != arrived));
                         blob.object = arrived;
                         blob.class = blob.class.max(member.class);
                         (blob.lost, blob.deleting) = (false, false);
@@ -517,7 +529,10 @@ impl Registry {
         for holder in holders {
             changed |= blob.hold(holder, lease_end);
         }
-        Ok(commit_if(changed && blob.class == Class::Retained, &key.job))
+        Ok(commit_if(
+            changed && blob.class == Class::Retained,
+            &key.job,
+        ))
     }
 
     /// Moves the end of a holder's lease. It never comes nearer.

@@ -44,7 +44,10 @@ pub enum SweepReason {
 impl SweepReason {
     /// True if the blob may go.
     pub fn goes(self) -> bool {
-        matches!(self, SweepReason::DeadlinePassed { .. } | SweepReason::JobOver)
+        matches!(
+            self,
+            SweepReason::DeadlinePassed { .. } | SweepReason::JobOver
+        )
     }
 }
 

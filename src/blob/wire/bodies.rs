@@ -93,7 +93,10 @@ impl RenewBody {
 /// A problem: `413` for more than 4 MiB, `400` with line and column for what it must not be.
 pub fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if bytes.len() > LARGEST_BODY {
-        let detail = format!("a body of {} bytes; {LARGEST_BODY} are allowed", bytes.len());
+        let detail = format!(
+            "a body of {} bytes; {LARGEST_BODY} are allowed",
+            bytes.len()
+        );
         return Err(Problem::new(Code::TooLarge, detail));
     }
     serde_json::from_slice(bytes).map_err(|e| Problem::new(Code::BadRequest, e.to_string()))

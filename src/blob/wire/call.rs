@@ -90,7 +90,12 @@ impl Call {
     /// A problem: `404` for what is no path of the protocol, `405` for a method that the path does not
     /// have, `400` for a part that is not what it must be.
     pub fn parse(method: &str, path: &str) -> Result<Call, Problem> {
-        let unknown = || Problem::new(Code::NoSuchCall, format!("there is no `{}`", shortened(path)));
+        let unknown = || {
+            Problem::new(
+                Code::NoSuchCall,
+                format!("there is no `{}`", shortened(path)),
+            )
+        };
         if path.len() > LONGEST_PATH {
             return Err(unknown());
         }
@@ -123,11 +128,19 @@ impl Call {
             }
             ["blobs", d, "refs", lease] => {
                 only(Verb::Delete)?;
-                Ok(Call::Release(job, digest(d)?, LeaseId::parse(lease).map_err(bad)?))
+                Ok(Call::Release(
+                    job,
+                    digest(d)?,
+                    LeaseId::parse(lease).map_err(bad)?,
+                ))
             }
             ["blobs", d, "refs", lease, "renew"] => {
                 only(Verb::Post)?;
-                Ok(Call::Renew(job, digest(d)?, LeaseId::parse(lease).map_err(bad)?))
+                Ok(Call::Renew(
+                    job,
+                    digest(d)?,
+                    LeaseId::parse(lease).map_err(bad)?,
+                ))
             }
             ["blobs", d, "acks", receiver] => {
                 only(Verb::Post)?;
@@ -153,7 +166,11 @@ impl Call {
                     known => Some(digest(known)?),
                 };
                 let session = session(s)?;
-                Ok(Call::SendMember { job, session, digest })
+                Ok(Call::SendMember {
+                    job,
+                    session,
+                    digest,
+                })
             }
             ["events"] => {
                 only(Verb::Post)?;
@@ -182,7 +199,11 @@ impl fmt::Display for Call {
         match self {
             Call::Download { job, digest, .. } => write!(f, "{job}/blobs/{digest}"),
             Call::BeginUpload(job) => write!(f, "{job}/uploads"),
-            Call::SendMember { job, session, digest } => match digest {
+            Call::SendMember {
+                job,
+                session,
+                digest,
+            } => match digest {
                 Some(digest) => write!(f, "{job}/uploads/{session}/blobs/{digest}"),
                 None => write!(f, "{job}/uploads/{session}/blobs/-"),
             },

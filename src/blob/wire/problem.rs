@@ -210,8 +210,12 @@ impl Problem {
     ///
     /// `Internal` if it cannot be written as JSON.
     pub fn to_json(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self)
-            .map_err(|e| Error::new(ErrorKind::Internal, format!("a problem cannot be written: {e}")))
+        serde_json::to_vec(self).map_err(|e| {
+            Error::new(
+                ErrorKind::Internal,
+                format!("a problem cannot be written: {e}"),
+            )
+        })
     }
 
     /// Reads the document of a response with `status`. Unknown members are ignored, as the RFC wants;
@@ -222,8 +226,10 @@ impl Problem {
     /// `Corrupt` for what is no such document, or an unknown code.
     pub fn from_json(bytes: &[u8], status: u16) -> Result<Problem> {
         let damaged = |what: String| {
-            Error::corrupt(format!("the answer with status {status} is no problem document: {what}"))
-                .hint("is there a proxy in between, or another service at this address?")
+            Error::corrupt(format!(
+                "the answer with status {status} is no problem document: {what}"
+            ))
+            .hint("is there a proxy in between, or another service at this address?")
         };
         if bytes.len() > LARGEST_PROBLEM {
             return Err(damaged(format!("{} bytes are too many", bytes.len())));
@@ -266,7 +272,9 @@ impl From<Refusal> for Problem {
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Error {
         let moved = problem.bytes_moved;
-        let after = moved.map(|n| format!(" after {n} bytes")).unwrap_or_default();
+        let after = moved
+            .map(|n| format!(" after {n} bytes"))
+            .unwrap_or_default();
         let error = Error::new(problem.code.kind(), format!("{}{after}", problem.detail));
         let error = match (problem.retry_after, &problem.owner) {
             (Some(seconds), _) => error.hint(format!("try again in {seconds} s")),
