@@ -477,6 +477,11 @@ impl World {
                         self.registry.removed(&key.job, &object);
                     }
                 }
+                Effect::RemoveObject(job, object) => {
+                    self.count("replaced");
+                    self.copies.objects.remove(&(job.clone(), object));
+                    self.registry.removed(&job, &object);
+                }
                 Effect::DropLocal(key) => {
                     self.copies.local.remove(&key);
                 }
@@ -490,29 +495,15 @@ impl World {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    /// What listing and comparing would find.
+    /// What listing the HA store and comparing would find.
     fn remove_orphans(&mut self) {
         let mut objects = BTreeSet::new();
-        let mut local = BTreeSet::new();
         for (id, job) in self.registry.jobs() {
-            objects.extend(
-                self.registry
-                    .in_flight(id)
-                    .into_iter()
-                    .map(|o| (id.clone(), o)),
-            );
-            for (digest, blob) in &job.blobs {
-                objects.extend(blob.object.map(|o| (id.clone(), o)));
-                local.insert(BlobKey {
-                    job: id.clone(),
-                    digest: *digest,
-                });
-            }
+            let in_flight = self.registry.in_flight(id);
+            let known = job.blobs.values().filter_map(|b| b.object);
+            objects.extend(in_flight.into_iter().chain(known).map(|o| (id.clone(), o)));
         }
         self.copies.objects.retain(|o| objects.contains(o));
-        if self.registry.sessions().count() == 0 {
-            self.copies.local.retain(|k| local.contains(k));
-        }
     }
 
     fn upload(&mut self, random: &mut StdRng, texts: &[String]) {
@@ -560,7 +551,8 @@ impl World {
             Err(Refusal::Incomplete(..)) => {
                 self.count("incomplete");
                 if random.random_bool(0.5) {
-                    self.registry.abort_upload(id);
+                    let effects = self.registry.abort_upload(id);
+                    self.apply(effects);
                 }
             }
             Err(other) => panic!("{other}"),
@@ -646,21 +638,29 @@ impl World {
                 self.apply(effects);
             }
             9 => {
-                let copy = self.registry.visible(&picked).ok().and_then(|b| b.object);
-                if copy.is_some() {
-                    let object = ObjectName {
-                        random: self.next,
-                        ..copy.unwrap()
-                    };
-                    self.next += 1;
-                    self.copies.objects.insert((picked.job.clone(), object));
-                    let effects = self.registry.repaired(&picked, object);
-                    self.apply(effects);
+                let Some(copy) = self.registry.visible(&picked).ok().and_then(|b| b.object) else {
+                    return;
+                };
+                if random.random_bool(0.3) {
+                    self.count("lost");
+                    let effects = self.registry.lost(&picked);
+                    return self.apply(effects);
                 }
+                let object = ObjectName {
+                    random: self.next,
+                    ..copy
+                };
+                self.next += 1;
+                self.copies.objects.insert((picked.job.clone(), object));
+                let effects = self.registry.repaired(&picked, object);
+                self.apply(effects);
             }
             _ => self.sweep(),
         }
-        // An acknowledged holder that has gone again promises nothing.
+    }
+
+    /// An acknowledged holder that has gone again promises nothing.
+    fn forget_released(&mut self) {
         let held = |k: &BlobKey| {
             self.registry
                 .visible(k)
@@ -710,6 +710,7 @@ fn random_histories_keep_every_invariant() {
                 }
             }
             world.step(&mut random, &texts);
+            world.forget_released();
             world.check();
         }
         // Quiet: readers go, time passes, two sweeps.
@@ -723,6 +724,7 @@ fn random_histories_keep_every_invariant() {
         }
         let violated = only_reachable_remains(&world.registry, &world.copies, Moment(world.now));
         assert!(violated.is_empty(), "seed {seed}: {violated:?}");
+        assert!(world.registry.jobs().all(|(_, j)| j.going.is_empty()));
         for (what, count) in world.seen {
             *seen.entry(what).or_default() += count;
         }
@@ -734,6 +736,7 @@ fn random_histories_keep_every_invariant() {
         "acquired",
         "job event",
         "refused",
+        "replaced",
     ] {
         assert!(seen[what] > 300, "{seen:?}");
     }

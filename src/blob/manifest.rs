@@ -10,7 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 use super::chain::Ledger;
 use super::key::{Digest, DisplayName, JobId, Moment, ObjectName, SessionId};
 use super::lifecycle::{Class, Holder, JobState};
-use super::registry::{Blob, Job, Registry, Staged};
+use super::registry::{Blob, Job, Registry};
+use super::uploads::Staged;
 
 /// The version written.
 pub const MANIFEST_VERSION: u32 = 1;

@@ -43,6 +43,7 @@ mod model;
 mod recovery;
 mod registry;
 mod sweep;
+mod uploads;
 pub mod wire;
 
 pub use chain::{Ask, Claim, Commit, Ledger, Reply, Sweep, Verdict};
@@ -57,5 +58,6 @@ pub use manifest::{
     Batch, Content, Entry, Held, LARGEST_MANIFEST, MANIFEST_VERSION, Manifest, Reservation,
 };
 pub use recovery::{Action, Found, Listed, Recovery, recover};
-pub use registry::{Begun, Blob, Effect, Job, Planned, Registry, Session, Staged};
+pub use registry::{Blob, Effect, Job, Registry};
 pub use sweep::{SweepDecision, SweepReason};
+pub use uploads::{Begun, Planned, Session, Staged};

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::key::{BlobKey, Digest, DisplayName, JobId, Moment, ObjectName, SessionId};
 use super::lifecycle::{BlobState, Class, Holder, JobEvent, JobState, Refusal, Settings};
+use super::uploads::{Session, Staged};
 
 /// What the caller must do after an event, in this order, before it answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +16,9 @@ pub enum Effect {
     /// Every copy may go: the local one leaves its path before the next event is applied, the object
     /// is removed after the commit, and repeated until it is gone ([`Registry::removed`]).
     Remove(BlobKey, Option<ObjectName>),
-    /// The local copy may go; the object stays.
+    /// An object that another has replaced may go, after the commit; repeated until it is gone.
+    RemoveObject(JobId, ObjectName),
+    /// The local copy may go; an object is not touched.
     DropLocal(BlobKey),
     /// Nothing of the job is left and its tombstone has had its time: remove its manifests.
     Forget(JobId),
@@ -95,54 +98,6 @@ impl Job {
     }
 }
 
-/// A member of a batch to be uploaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
-    /// The content.
-    pub digest: Digest,
-    /// Whether it must survive the server.
-    pub class: Class,
-    /// The name people know it by.
-    pub display: Option<DisplayName>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Member {
-    class: Class,
-    display: Option<DisplayName>,
-    /// The object, once all bytes are there (`None` within: local only).
-    arrived: Option<Option<ObjectName>>,
-    /// It was visible when the session began, and is promised to stay.
-    present: bool,
-}
-
-/// A batch under way.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
-    /// The job it uploads for.
-    pub job: JobId,
-    members: BTreeMap<Digest, Member>,
-    last_byte: Moment,
-}
-
-/// The answer to the beginning of a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Begun {
-    /// What must be sent.
-    pub missing: Vec<Digest>,
-    /// When the session lapses if no byte comes.
-    pub idle_until: Moment,
-}
-
-/// The answer to the commit of a batch; a repeated commit gets the same.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Staged {
-    /// The members: all visible from now on.
-    pub digests: BTreeSet<Digest>,
-    /// Until when they stay although nobody holds them.
-    pub keep_until: Moment,
-}
-
 /// See the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registry {
@@ -176,7 +131,7 @@ impl Registry {
         self.sessions.iter()
     }
 
-    fn live_job(&self, job: &JobId) -> Result<Option<&Job>, Refusal> {
+    pub(crate) fn live_job(&self, job: &JobId) -> Result<Option<&Job>, Refusal> {
         match self.jobs.get(job) {
             Some(Job {
                 state: JobState::Terminal(outcome),
@@ -209,304 +164,6 @@ impl Registry {
 
     pub(crate) fn blob_mut(&mut self, key: &BlobKey) -> Option<&mut Blob> {
         self.jobs.get_mut(&key.job)?.blobs.get_mut(&key.digest)
-    }
-
-    /// True if an open session was told that the blob is there, or has sent it already.
-    pub(crate) fn is_promised(&self, key: &BlobKey) -> bool {
-        self.sessions.values().any(|s| {
-            s.job == key.job
-                && s.members
-                    .get(&key.digest)
-                    .is_some_and(|m| m.present || m.arrived.is_some())
-        })
-    }
-
-    /// Objects of open sessions: complete, and in no manifest yet. A sweep leaves them alone.
-    pub fn in_flight(&self, job: &JobId) -> BTreeSet<ObjectName> {
-        let sessions = self.sessions.values().filter(|s| s.job == *job);
-        sessions
-            .flat_map(|s| s.members.values())
-            .filter_map(|m| m.arrived.flatten())
-            .collect()
-    }
-
-    /// Begins a batch. What is there already need not be sent, and is promised to stay until the
-    /// session ends and at least one retention interval from now. Repeating it with the same plan
-    /// gives the state of things.
-    ///
-    /// # Errors
-    ///
-    /// `JobOver`, `SessionTaken`, `TooMany`, `TooLarge`, `Quota`.
-    pub fn begin_upload(
-        &mut self,
-        id: SessionId,
-        job: &JobId,
-        plan: &[Planned],
-        now: Moment,
-    ) -> Result<Begun, Refusal> {
-        let idle_until = now.after(self.settings.upload_idle);
-        if self
-            .live_job(job)?
-            .is_some_and(|j| j.committed.iter().any(|(s, _)| *s == id))
-        {
-            return Ok(Begun {
-                missing: Vec::new(),
-                idle_until,
-            });
-        }
-        if let Some(open) = self.sessions.get_mut(&id) {
-            let planned = |p: &Planned| open.members.contains_key(&p.digest);
-            if open.job != *job || !plan.iter().all(planned) {
-                return Err(Refusal::SessionTaken(id));
-            }
-            open.last_byte = open.last_byte.max(now);
-            return Ok(Begun {
-                missing: open.missing(),
-                idle_until,
-            });
-        }
-        if plan.len() > self.settings.most_members {
-            return Err(Refusal::TooMany(
-                "members in a batch",
-                self.settings.most_members,
-            ));
-        }
-        let open = self.sessions.values().filter(|s| s.job == *job).count();
-        if open >= self.settings.most_sessions {
-            return Err(Refusal::TooMany(
-                "open sessions of a job",
-                self.settings.most_sessions,
-            ));
-        }
-        let known = self.jobs.get(job);
-        let mut members: BTreeMap<Digest, Member> = BTreeMap::new();
-        for planned in plan {
-            self.fits(&planned.digest)?;
-            let there = known.and_then(|j| j.blobs.get(&planned.digest));
-            let present = planned.digest.is_empty_blob()
-                || there.is_some_and(|b| !b.deleting && !b.lost && b.class >= planned.class);
-            let member = Member {
-                class: planned.class,
-                display: planned.display.clone(),
-                arrived: None,
-                present,
-            };
-            // Twice in one plan: the stricter wish counts.
-            match members.get_mut(&planned.digest) {
-                Some(earlier) if member.class > earlier.class => *earlier = member,
-                Some(_) => {}
-                None => {
-                    members.insert(planned.digest, member);
-                }
-            }
-        }
-        let more: u64 = members
-            .iter()
-            .filter(|(_, m)| !m.present)
-            .fold(0, |sum, (d, _)| sum.saturating_add(d.size));
-        if self.used(job).saturating_add(more) > self.settings.job_quota {
-            return Err(Refusal::Quota(job.clone(), self.settings.job_quota));
-        }
-        let session = Session {
-            job: job.clone(),
-            members,
-            last_byte: now,
-        };
-        let missing = session.missing();
-        let until = now.after(self.settings.retention);
-        let entry = self.jobs.entry(job.clone());
-        let entry = entry.or_insert_with(|| Job::new(JobState::Staging));
-        entry.remembered_until = None;
-        for (digest, member) in &session.members {
-            let blob = entry.blobs.get_mut(digest).filter(|_| member.present);
-            if let Some(keep) = blob.and_then(|b| b.keep_until.as_mut()) {
-                *keep = until.max(*keep);
-            }
-        }
-        self.sessions.insert(id, session);
-        Ok(Begun {
-            missing,
-            idle_until,
-        })
-    }
-
-    fn fits(&self, digest: &Digest) -> Result<(), Refusal> {
-        match digest.size > self.settings.largest_blob {
-            true => Err(Refusal::TooLarge(*digest, self.settings.largest_blob)),
-            false => Ok(()),
-        }
-    }
-
-    /// Bytes that a job has and that its sessions have announced.
-    pub fn used(&self, job: &JobId) -> u64 {
-        let blobs = self.jobs.get(job).into_iter().flat_map(|j| j.blobs.keys());
-        let coming = self.sessions.values().filter(|s| s.job == *job);
-        let coming = coming.flat_map(|s| s.members.iter().filter(|(_, m)| !m.present));
-        blobs
-            .chain(coming.map(|(d, _)| d))
-            .fold(0, |sum, d| sum.saturating_add(d.size))
-    }
-
-    /// Bytes are flowing: the session lives on.
-    ///
-    /// # Errors
-    ///
-    /// `NoSession`.
-    pub fn bytes_came(&mut self, id: SessionId, now: Moment) -> Result<(), Refusal> {
-        let session = self.sessions.get_mut(&id);
-        let session = session.ok_or(Refusal::NoSession(id))?;
-        session.last_byte = session.last_byte.max(now);
-        Ok(())
-    }
-
-    /// All bytes of a member are there and durable, with the digest `arrived`. `promised` is the
-    /// digest the sender announced; without one the content becomes a new member. Stays invisible.
-    ///
-    /// # Errors
-    ///
-    /// `NoSession`; `OtherContent` if the digests differ: the member must be sent again;
-    /// `TooLarge`, `Quota`, `TooMany`.
-    pub fn member_arrived(
-        &mut self,
-        id: SessionId,
-        promised: Option<Digest>,
-        arrived: Planned,
-        object: Option<ObjectName>,
-        now: Moment,
-    ) -> Result<(), Refusal> {
-        let session = self.sessions.get(&id).ok_or(Refusal::NoSession(id))?;
-        if let Some(promised) = promised.filter(|p| *p != arrived.digest) {
-            return Err(Refusal::OtherContent {
-                promised,
-                arrived: arrived.digest,
-            });
-        }
-        if !session.members.contains_key(&arrived.digest) {
-            self.fits(&arrived.digest)?;
-            if session.members.len() >= self.settings.most_members {
-                return Err(Refusal::TooMany(
-                    "members in a batch",
-                    self.settings.most_members,
-                ));
-            }
-            let used = self.used(&session.job).saturating_add(arrived.digest.size);
-            if used > self.settings.job_quota {
-                return Err(Refusal::Quota(session.job.clone(), self.settings.job_quota));
-            }
-        }
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.last_byte = session.last_byte.max(now);
-            let member = session.members.entry(arrived.digest).or_insert(Member {
-                class: arrived.class,
-                display: arrived.display,
-                arrived: None,
-                present: false,
-            });
-            // Sent twice: the first object counts, the second is an orphan.
-            if !member.present && member.arrived.is_none() {
-                member.arrived = Some(object);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes all members of a batch visible, with one common deadline, or none.
-    ///
-    /// # Errors
-    ///
-    /// `Incomplete` with what is missing: the session goes on. `NoSession`, `JobOver`.
-    pub fn commit_upload(
-        &mut self,
-        id: SessionId,
-        job: &JobId,
-        now: Moment,
-    ) -> Result<(Staged, Vec<Effect>), Refusal> {
-        let known = self.live_job(job)?;
-        let answered = known.and_then(|j| j.committed.iter().find(|(s, _)| *s == id));
-        if let Some((_, staged)) = answered {
-            return Ok((staged.clone(), Vec::new()));
-        }
-        let session = self.sessions.get(&id).filter(|s| s.job == *job);
-        let session = session.ok_or(Refusal::NoSession(id))?;
-        let mut missing = session.missing();
-        for (digest, member) in session.members.iter().filter(|(_, m)| m.present) {
-            let key = BlobKey {
-                job: job.clone(),
-                digest: *digest,
-            };
-            let there = self.visible(&key).is_ok_and(|b| b.class >= member.class);
-            if !there && !digest.is_empty_blob() {
-                missing.push(*digest);
-            }
-        }
-        if !missing.is_empty() {
-            // What was promised and is damaged since must be sent after all.
-            if let Some(session) = self.sessions.get_mut(&id) {
-                for digest in &missing {
-                    if let Some(member) = session.members.get_mut(digest) {
-                        member.present = false;
-                    }
-                }
-            }
-            return Err(Refusal::Incomplete(id, missing));
-        }
-        let Some(session) = self.sessions.remove(&id) else {
-            return Err(Refusal::NoSession(id));
-        };
-        let keep_until = now.after(self.settings.retention);
-        let staged = Staged {
-            digests: session.members.keys().copied().collect(),
-            keep_until,
-        };
-        let entry = self.jobs.entry(job.clone());
-        let entry = entry.or_insert_with(|| Job::new(JobState::Staging));
-        for (digest, member) in session.members {
-            if digest.is_empty_blob() {
-                continue;
-            }
-            let arrived = member.arrived.flatten();
-            match entry.blobs.get_mut(&digest) {
-                Some(blob) => {
-                    if blob.lost || blob.deleting || blob.class < member.class {
-                        // A new copy takes the place of the damaged or merely local one.
-                        entry
-                            .going
-                            .extend(blob.object.filter(|o| Some(*o) != arrived));
-                        blob.object = arrived;
-                        blob.class = blob.class.max(member.class);
-                        (blob.lost, blob.deleting) = (false, false);
-                    }
-                    blob.display = blob.display.take().or(member.display);
-                    if blob.holders.is_empty() {
-                        blob.keep_until = blob.keep_until.max(Some(keep_until));
-                    }
-                }
-                None => {
-                    let blob = Blob {
-                        class: member.class,
-                        object: arrived,
-                        display: member.display,
-                        holders: BTreeMap::new(),
-                        keep_until: Some(keep_until),
-                        pins: 0,
-                        ever_held: false,
-                        deleting: false,
-                        lost: false,
-                    };
-                    entry.blobs.insert(digest, blob);
-                }
-            }
-        }
-        entry.committed.push_back((id, staged.clone()));
-        while entry.committed.len() > self.settings.most_remembered {
-            entry.committed.pop_front();
-        }
-        Ok((staged, vec![Effect::Commit(job.clone())]))
-    }
-
-    /// Ends a session without a commit; its objects become orphans. Repeating it changes nothing.
-    pub fn abort_upload(&mut self, id: SessionId) {
-        self.sessions.remove(&id);
     }
 
     /// Adds holders to a visible blob; its deadline is void. Adding a holder again renews its lease.
@@ -627,9 +284,12 @@ impl Registry {
             // Nobody waits for it: it is an orphan, which a sweep finds.
             return Vec::new();
         };
-        job.going.extend(blob.object.filter(|o| *o != object));
+        let replaced = blob.object.filter(|o| *o != object);
+        job.going.extend(replaced);
         (blob.object, blob.lost) = (Some(object), false);
-        commit_if(blob.class == Class::Retained, &key.job)
+        let mut effects = commit_if(blob.class == Class::Retained, &key.job);
+        effects.extend(replaced.map(|o| Effect::RemoveObject(key.job.clone(), o)));
+        effects
     }
 
     /// Something happened to a job. Repeating an event changes nothing.
@@ -715,7 +375,6 @@ impl Registry {
         }
         job.state = state;
         job.remembered_until = Some(now.after(self.settings.tombstone_keep));
-        self.sessions.retain(|_, s| s.job != *id);
         let mut idle = Vec::new();
         for (digest, blob) in &mut job.blobs {
             blob.deleting = true;
@@ -725,6 +384,7 @@ impl Registry {
             }
         }
         let mut effects = vec![Effect::Commit(id.clone())];
+        effects.extend(self.end_sessions(|s| s.job == *id));
         effects.extend(idle.into_iter().filter_map(|digest| {
             self.take_out(&BlobKey {
                 job: id.clone(),
@@ -738,8 +398,7 @@ impl Registry {
     pub fn tick(&mut self, now: Moment) -> Vec<Effect> {
         let until = now.after(self.settings.retention);
         let idle = self.settings.upload_idle;
-        self.sessions.retain(|_, s| s.last_byte.after(idle) > now);
-        let mut effects = Vec::new();
+        let mut effects = self.end_sessions(|s| s.last_byte.after(idle) <= now);
         for (id, job) in &mut self.jobs {
             let mut changed = false;
             for blob in job.blobs.values_mut() {
@@ -753,15 +412,6 @@ impl Registry {
             effects.extend(commit_if(changed, id));
         }
         effects
-    }
-}
-
-impl Session {
-    /// Members whose bytes have not come.
-    pub fn missing(&self) -> Vec<Digest> {
-        let missing = |m: &Member| !m.present && m.arrived.is_none();
-        let members = self.members.iter().filter(|(_, m)| missing(m));
-        members.map(|(d, _)| *d).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::key::{Digest, DisplayName, LeaseId, Moment, ReceiverId, SessionId};
 use super::super::lifecycle::Class;
-use super::super::registry::Planned;
+use super::super::uploads::Planned;
 use super::problem::{Code, Problem};
 
 /// A body of a control call larger than this is refused: 4 MiB.
@@ -91,13 +91,14 @@ impl RenewBody {
 /// # Errors
 ///
 /// A problem: `413` for more than 4 MiB, `400` with line and column for what it must not be.
-pub fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+pub fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<Problem>> {
     if bytes.len() > LARGEST_BODY {
         let detail = format!(
             "a body of {} bytes; {LARGEST_BODY} are allowed",
             bytes.len()
         );
-        return Err(Problem::new(Code::TooLarge, detail));
+        return Err(Box::new(Problem::new(Code::TooLarge, detail)));
     }
-    serde_json::from_slice(bytes).map_err(|e| Problem::new(Code::BadRequest, e.to_string()))
+    serde_json::from_slice(bytes)
+        .map_err(|e| Box::new(Problem::new(Code::BadRequest, e.to_string())))
 }

@@ -89,9 +89,10 @@ impl Call {
     ///
     /// A problem: `404` for what is no path of the protocol, `405` for a method that the path does not
     /// have, `400` for a part that is not what it must be.
-    pub fn parse(method: &str, path: &str) -> Result<Call, Problem> {
+    pub fn parse(method: &str, path: &str) -> Result<Call, Box<Problem>> {
+        let problem = |code, detail: String| Box::new(Problem::new(code, detail));
         let unknown = || {
-            Problem::new(
+            problem(
                 Code::NoSuchCall,
                 format!("there is no `{}`", shortened(path)),
             )
@@ -101,13 +102,18 @@ impl Call {
         }
         let path = path.strip_prefix("/v1/jobs/").ok_or_else(unknown)?;
         let parts: Vec<&str> = path.split('/').collect();
-        let bad = |e: crate::error::Error| Problem::new(Code::BadRequest, e.to_string());
+        let bad = |e: crate::error::Error| problem(Code::BadRequest, e.to_string());
         let (first, rest) = parts.split_first().ok_or_else(unknown)?;
         let job = JobId::parse(first).map_err(bad)?;
         let digest = |text: &str| Digest::parse(text).map_err(bad);
         let session = |text: &str| SessionId::parse(text).map_err(bad);
         let verb = Verb::parse(method);
-        let not_allowed = || Problem::new(Code::NoSuchMethod, "the path does not have this method");
+        let not_allowed = || {
+            problem(
+                Code::NoSuchMethod,
+                "the path does not have this method".to_string(),
+            )
+        };
         let only = |wanted: Verb| match verb == Some(wanted) {
             true => Ok(()),
             false => Err(not_allowed()),
