@@ -98,7 +98,9 @@ impl Job {
     }
 }
 
-/// See the [module](self).
+/// The owner's memory: jobs, their blobs, open upload sessions. Every event is a function of this state
+/// and a moment; it either changes the state and says what must be done ([`Effect`]), or is refused
+/// and changes nothing. Nothing here survives the process but what [`content`](Registry::content) gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registry {
     pub(crate) settings: Settings,
