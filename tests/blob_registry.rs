@@ -395,7 +395,9 @@ fn a_promised_blob_that_is_damaged_meanwhile_must_be_sent_after_all() {
             Moment(3),
         )
         .unwrap();
-    registry.commit_upload(id, &a, Moment(4)).unwrap();
+    let (_, effects) = registry.commit_upload(id, &a, Moment(4)).unwrap();
+    let replaced = Effect::RemoveObject(a.clone(), object("x", 0));
+    assert_eq!(effects, [Effect::Commit(a), replaced]);
     assert_eq!(
         registry.visible(&key("x")).unwrap().object,
         Some(object("x", 5))
