@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use forkpoint::ErrorKind;
 use forkpoint::blob::wire::{
     AcquireBody, Asked, BeginUpload, ByteRange, Call, Code, LARGEST_BODY, Problem, RenewBody, Verb,
     WirePhase, parse_body, parse_range,
@@ -13,7 +14,6 @@ use forkpoint::blob::{
     BlobKey, Class, Digest, JobEvent, JobId, LeaseId, Moment, Outcome, Planned, ReceiverId,
     Refusal, SessionId,
 };
-use forkpoint::{Error, ErrorKind};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -261,7 +261,7 @@ fn a_problem_is_read_back_and_tells_the_client_what_to_do() {
     assert_eq!(Problem::from_json(&json, 503).unwrap(), problem);
     let text = String::from_utf8(json).unwrap();
     assert!(text.contains(r#""type":"about:blank""#) && text.contains(r#""retry_after":2"#));
-    let error = Error::from(problem);
+    let error = problem.into_error();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(
         error.to_string(),
@@ -300,7 +300,7 @@ fn refusals_have_the_statuses_of_the_protocol() {
         ),
         (Refusal::LeaseEnded(key), 412),
     ] {
-        let error = Error::from(refusal.clone());
+        let error = refusal.clone().into_error();
         assert!(error.next_step().is_some());
         let problem = Problem::from(refusal);
         assert_eq!(problem.status, status, "{problem:?}");

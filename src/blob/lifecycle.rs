@@ -230,9 +230,11 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Error {
-        let (kind, hint) = match &refusal {
+impl Refusal {
+    /// The refusal as the library's error, with the next step. Not a `From`: a second conversion into
+    /// [`Error`] would leave the types of other code's `?` open.
+    pub fn into_error(self) -> Error {
+        let (kind, hint) = match &self {
             Refusal::NotFound(_) => (ErrorKind::NotFound, "upload it again"),
             Refusal::JobOver(..) => (ErrorKind::Refused, "use another job id"),
             Refusal::NoJob(_) => (ErrorKind::NotFound, "upload or register first"),
@@ -247,6 +249,6 @@ impl From<Refusal> for Error {
             Refusal::OtherContent { .. } => (ErrorKind::Corrupt, "send this member again"),
             Refusal::LeaseEnded(_) => (ErrorKind::Conflict, "acquire it again"),
         };
-        Error::new(kind, refusal.to_string()).hint(hint)
+        Error::new(kind, self.to_string()).hint(hint)
     }
 }

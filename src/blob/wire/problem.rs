@@ -268,20 +268,20 @@ impl From<Refusal> for Problem {
     }
 }
 
-/// For a client: the problem as the library's error.
-impl From<Problem> for Error {
-    fn from(problem: Problem) -> Error {
-        let moved = problem.bytes_moved;
+impl Problem {
+    /// For a client: the problem as the library's error.
+    pub fn into_error(self) -> Error {
+        let moved = self.bytes_moved;
         let after = moved
             .map(|n| format!(" after {n} bytes"))
             .unwrap_or_default();
-        let error = Error::new(problem.code.kind(), format!("{}{after}", problem.detail));
-        let error = match (problem.retry_after, &problem.owner) {
+        let error = Error::new(self.code.kind(), format!("{}{after}", self.detail));
+        let error = match (self.retry_after, &self.owner) {
             (Some(seconds), _) => error.hint(format!("try again in {seconds} s")),
             (None, Some(owner)) => error.hint(format!("the owner is at {owner}")),
             _ => error,
         };
-        match problem.key {
+        match self.key {
             Some(key) => error.at(key),
             None => error,
         }
