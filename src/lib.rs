@@ -71,8 +71,10 @@
 //! # Features
 //!
 //! `cli` (default): the `forkpoint` command. A library user builds with
-//! `default-features = false`.
+//! `default-features = false`. `blob`: the decisions of a store for job artefacts; no server yet.
 
+#[cfg(feature = "blob")]
+pub mod blob;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod clock;

@@ -10,7 +10,7 @@ const FLOORS: &[(u32, &[&str])] = &[
     (0, &["error"]),
     (1, &["clock", "progress"]),
     (2, &["store"]),
-    (3, &["snapshot"]),
+    (3, &["blob", "snapshot"]),
     (4, &["restore", "verify"]),
     (5, &["ownership"]),
     (6, &["fork", "tree"]),

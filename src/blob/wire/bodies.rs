@@ -1,0 +1,104 @@
+//! JSON bodies of control calls.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::super::key::{Digest, DisplayName, LeaseId, Moment, ReceiverId, SessionId};
+use super::super::lifecycle::Class;
+use super::super::uploads::Planned;
+use super::problem::{Code, Problem};
+
+/// A body of a control call larger than this is refused: 4 MiB.
+pub const LARGEST_BODY: usize = 4 << 20;
+
+/// The body of [`Call::BeginUpload`](super::Call::BeginUpload).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BeginUpload {
+    /// Chosen by the client, so that a repeated request is the same batch.
+    pub session: SessionId,
+    /// What will be sent, as far as it is known before.
+    pub members: Vec<PlannedMember>,
+}
+
+/// A member of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedMember {
+    /// The content.
+    pub digest: Digest,
+    /// Whether it must survive the server.
+    pub class: Class,
+    /// The name people know it by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<DisplayName>,
+}
+
+impl From<PlannedMember> for Planned {
+    fn from(member: PlannedMember) -> Planned {
+        Planned {
+            digest: member.digest,
+            class: member.class,
+            display: member.name,
+        }
+    }
+}
+
+/// The answer to [`BeginUpload`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadBegun {
+    /// The batch.
+    pub session: SessionId,
+    /// What must be sent.
+    pub missing: Vec<Digest>,
+}
+
+/// The body of [`Call::Acquire`](super::Call::Acquire).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+pub enum AcquireBody {
+    /// Receivers of a message: each acknowledges by itself.
+    Receivers {
+        /// Who.
+        receivers: Vec<ReceiverId>,
+    },
+    /// A client, for a time.
+    Lease {
+        /// Chosen by the client.
+        id: LeaseId,
+        /// How long, in milliseconds from the moment the server takes the call.
+        millis: u64,
+    },
+}
+
+/// The body of [`Call::Renew`](super::Call::Renew).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RenewBody {
+    /// How long, in milliseconds from the moment the server takes the call.
+    pub millis: u64,
+}
+
+impl RenewBody {
+    /// The end of the lease, if the call is taken at `now`.
+    pub fn end(&self, now: Moment) -> Moment {
+        now.after(std::time::Duration::from_millis(self.millis))
+    }
+}
+
+/// Reads the body of a control call.
+///
+/// # Errors
+///
+/// A problem: `413` for more than 4 MiB, `400` with line and column for what it must not be.
+pub fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<Problem>> {
+    if bytes.len() > LARGEST_BODY {
+        let detail = format!(
+            "a body of {} bytes; {LARGEST_BODY} are allowed",
+            bytes.len()
+        );
+        return Err(Box::new(Problem::new(Code::TooLarge, detail)));
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|e| Box::new(Problem::new(Code::BadRequest, e.to_string())))
+}
