@@ -24,6 +24,17 @@ pub(crate) fn fill_random(bytes: &mut [u8]) {
     rand::Rng::fill_bytes(&mut rand::rng(), bytes);
 }
 
+/// A time for people, such as `2026-01-02 03:04:05 UTC`, from milliseconds since 1970.
+pub(crate) fn utc(unix_ms: u64) -> String {
+    i64::try_from(unix_ms / 1000)
+        .ok()
+        .and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0))
+        .map_or_else(
+            || format!("{unix_ms} ms after 1970"),
+            |time| time.to_string(),
+        )
+}
+
 /// Milliseconds since 1970, for names that sort by the time of the run that made them.
 pub(crate) fn unix_millis() -> u128 {
     std::time::SystemTime::now()

@@ -272,6 +272,14 @@ async fn a_right_that_is_missing_is_named_with_the_object() {
     let e = refused(&reader, &snapshot, &root.join("fork").unwrap()).await;
     assert_eq!(e.kind(), ErrorKind::Denied, "{e}");
     assert!(e.to_string().contains(&root.to_string()), "{e}");
+    // Where only the source cannot be written to, the fork is made, and says that it was not pinned.
+    let (_dir, here) = temp();
+    let request = ForkRequest::new(snapshot.clone(), here.join("fork").unwrap());
+    let report = fork(&reader, &request, &Silent, &Cancel::default())
+        .await
+        .unwrap();
+    assert!(report.independent && report.unpinned.is_some());
+    assert!(!dir_holds(&here, ".forkpoint"));
     // And with a secret that is wrong not even the metadata can be read.
     let wrong = "a-wrong-secret-that-must-not-be-shown";
     let stranger = Stores::new(
@@ -477,4 +485,9 @@ async fn a_note_that_cannot_be_written_stops_a_fork_before_the_first_object() {
         );
         assert!(!folder.join("shared").exists() && !folder.join(snapshot.name()).exists());
     }
+}
+
+fn dir_holds(root: &Location, name: &str) -> bool {
+    let folder = root.join("fork").unwrap().join(name).unwrap();
+    folder.local_path().unwrap().exists()
 }

@@ -173,3 +173,46 @@ async fn a_fork_pins_its_source_while_it_runs() {
     );
     assert!(why["changes"].to_string().contains("pin rm"), "{why}");
 }
+
+/// A job's folder that is a link to a disk that is away, or a commit object that is: what they hold is not
+/// known, so nothing goes.
+#[cfg(unix)]
+#[tokio::test]
+async fn links_that_lead_nowhere_block_a_clean() {
+    for what in ["b", "b/chk-3/_metadata"] {
+        let (dir, lab) = laid().await;
+        let root = lab.root.to_string();
+        let at = lab.root.join(what).unwrap().local_path().unwrap();
+        let away =
+            dir.path()
+                .parent()
+                .unwrap()
+                .join(format!("away-{}-{}", lab.root.name(), what.len()));
+        std::fs::rename(&at, &away).unwrap();
+        std::os::unix::fs::symlink(away.with_extension("nowhere"), &at).unwrap();
+        let plan = away.with_extension("plan");
+        let output = run(&[
+            "clean",
+            &root,
+            "--keep",
+            "within=0s",
+            "--min-age",
+            "0s",
+            "--out",
+            plan.to_str().unwrap(),
+        ]);
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(
+            text.contains("a symbolic link that leads nowhere"),
+            "{text}"
+        );
+        assert!(!plan.exists());
+        let remove = match away.is_dir() {
+            true => std::fs::remove_dir_all(&away),
+            false => std::fs::remove_file(&away),
+        };
+        remove.unwrap();
+    }
+}

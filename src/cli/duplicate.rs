@@ -162,7 +162,10 @@ async fn one(
     let journal_root = destination.parent().ok_or_else(|| {
         Error::invalid("name the object to write, not only its bucket").at(&destination)
     })?;
-    let stat = stores.stat(&source).await?;
+    let stat = stores.stat(&source).await.map_err(|e| match e.kind() {
+        ErrorKind::NotFound => e.hint("of a folder, duplicate all objects with --recursive"),
+        _ => e,
+    })?;
     let mut options = args.options();
     options.source = Some(stat.clone());
     let cancel = Cancel::default();
@@ -185,7 +188,12 @@ async fn one(
     let result = stores.duplicate(&source, &destination, &options).await;
     watch.abort();
     ui.end();
-    let receipt = result.map_err(interrupt::say_how_to_go_on)?;
+    let receipt = result
+        .map_err(interrupt::say_how_to_go_on)
+        .map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => e.hint("--overwrite replaces it"),
+            _ => e,
+        })?;
     if let Some(journal) = &journal {
         journal.remove().await?;
     }

@@ -83,7 +83,7 @@ struct Global {
 enum Format {
     Text,
     Json,
-    /// A picture; only of `plan --workers`.
+    /// A picture, of `plan --workers` and of `lineage`.
     Svg,
 }
 

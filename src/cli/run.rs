@@ -18,7 +18,7 @@ use super::{Output, exit, interrupt, location};
 pub(super) struct Args {
     /// The plan, as `forkpoint plan --workers N --out PLAN` wrote it: a file or a URL.
     plan: String,
-    /// Whose share, from 0. Kubernetes tells it to the pods of an Indexed Job.
+    /// Whose share, from 0 (or --all). Kubernetes tells it to the pods of an Indexed Job.
     #[arg(
         long,
         value_name = "I",

@@ -182,6 +182,16 @@ pub async fn run_slice(
     if site.is_committed(metadata).await? {
         site.tidy(&journal).await?;
         site.remove_empty_folders().await;
+    } else if !site.is_under_way().await? {
+        // The note again, or nobody could remove what this run has copied meanwhile.
+        drop(site.begin_anyway().await?);
+        return Err(Error::refused(
+            "the fork was abandoned while this worker was at work, which has gone on copying",
+        )
+        .at(understood.layout.snapshot())
+        .hint(
+            "remove that too: `forkpoint abandon PLAN --apply`; or go on: run the workers again",
+        ));
     }
     let Executed {
         copied,

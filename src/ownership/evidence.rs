@@ -47,7 +47,7 @@ impl MissingReason {
     pub fn next_step(self) -> &'static str {
         match self {
             MissingReason::IncompleteListing => {
-                "repeat it; if it fails again, check the right to list"
+                "repeat it; if it fails again, see to what it names: a right, a credential, a link"
             }
             MissingReason::NothingThere => "check the name of the root",
             MissingReason::UnreadableMetadata => {

@@ -201,10 +201,8 @@ pub(crate) async fn refuse_going(access: &dyn Access, snapshot: &Location) -> Re
 
 fn being_cleaned(mark: &Mark, at: &Location) -> Error {
     Error::refused(format!("plan {} is about to delete it", mark.plan)).hint(format!(
-        "if that shall not be, see that nobody applies the plan, and remove {at}; it counts no more {} minutes after {} \
-         (milliseconds since 1970)",
-        record::MARK_MARGIN_MS / 60_000,
-        mark.until_unix_ms
+        "if that shall not be, see that nobody applies the plan, and remove {at}; it counts no more from {} on",
+        crate::clock::utc(mark.until_unix_ms.saturating_add(record::MARK_MARGIN_MS))
     ))
 }
 

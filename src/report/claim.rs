@@ -60,9 +60,9 @@ pub fn pins_text(snapshot: &Location, pins: &[Pin]) -> String {
         text.push_str("  no pin\n");
     }
     for pin in pins {
-        let until = pin.expires_unix_ms.map_or_else(String::new, |t| {
-            format!(", until {t} (milliseconds since 1970)")
-        });
+        let until = pin
+            .expires_unix_ms
+            .map_or_else(String::new, |t| format!(", until {}", crate::clock::utc(t)));
         text.push_str(&format!(
             "  {} by {}: {}{until}\n",
             name(&pin.name),

@@ -150,8 +150,9 @@ pub fn applied_json(report: &ApplyReport) -> Value {
 pub fn applied_text(report: &ApplyReport) -> String {
     if let Status::Waiting { until_unix_ms } = report.status {
         return format!(
-            "plan {}: begun; nothing is deleted yet\n  apply it again from {until_unix_ms} (milliseconds since 1970) on, or with --wait\n",
-            report.plan
+            "plan {}: begun; nothing is deleted yet\n  apply it again from {} on, or with --wait\n",
+            report.plan,
+            crate::clock::utc(until_unix_ms)
         );
     }
     let mut text = format!(

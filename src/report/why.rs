@@ -116,9 +116,8 @@ fn reason_text(reason: &NeedReason, objects: u64) -> String {
             why,
             expires_unix_ms,
         } => {
-            let until = expires_unix_ms.map_or_else(String::new, |t| {
-                format!(", until {t} (milliseconds since 1970)")
-            });
+            let until = expires_unix_ms
+                .map_or_else(String::new, |t| format!(", until {}", crate::clock::utc(t)));
             format!("pinned as `{name}` by {owner}: {why}{until}")
         }
         NeedReason::ForkedTo {

@@ -151,12 +151,25 @@ pub(crate) fn list(folder: &Location) -> Result<Vec<(Location, Stat)>> {
                 Ok(_) => {
                     return Err(Error::new(
                         ErrorKind::Unsupported,
-                        "neither a file nor a folder: it cannot be listed",
+                        "a link to a folder, or neither file nor folder: it cannot be listed",
                     )
                     .during("list")
                     .at(&at));
                 }
-                // Removed since the folder was read, or a link that leads nowhere: not there.
+                // What it leads to may be away, such as a disk that is not mounted: a listing without it
+                // would be incomplete.
+                Err(e)
+                    if e.kind() == io::ErrorKind::NotFound
+                        && fs::symlink_metadata(path_of(&at)).is_ok() =>
+                {
+                    return Err(Error::new(
+                        ErrorKind::Unsupported,
+                        "a symbolic link that leads nowhere: it cannot be listed",
+                    )
+                    .during("list")
+                    .at(&at));
+                }
+                // Removed since the folder was read.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => return Err(from_io(e, "list", &at)),
             }

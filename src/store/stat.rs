@@ -34,7 +34,10 @@ pub(crate) enum Put {
     /// It was written.
     Written(Stat),
     /// Something is there already: somebody else's, or our own of an attempt whose reply was lost.
-    Taken,
+    Taken {
+        /// An attempt before may have written it.
+        uncertain: bool,
+    },
 }
 
 impl From<object_store::ObjectMeta> for Stat {

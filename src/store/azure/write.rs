@@ -41,7 +41,7 @@ impl AzureContainer {
                 }
                 self.signed(request).await
             },
-            move |answer, _| async move {
+            move |answer, uncertain| async move {
                 match answer.status {
                     201 => Attempt::Done(Put::Written(Stat {
                         size,
@@ -50,7 +50,7 @@ impl AzureContainer {
                         ..Stat::default()
                     })),
                     409 if create_only && errors::says_blob_exists(&answer.body) => {
-                        Attempt::Done(Put::Taken)
+                        Attempt::Done(Put::Taken { uncertain })
                     }
                     _ => answered_badly(&answer, "write", at),
                 }

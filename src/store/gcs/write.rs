@@ -89,7 +89,7 @@ impl GcsBucket {
                 *request.body_mut() = bytes.clone().into();
                 self.authorized(request).await
             },
-            move |answer, _| async move {
+            move |answer, uncertain| async move {
                 match answer.status {
                     200 => Attempt::Done(Put::Written(Stat {
                         size,
@@ -97,7 +97,7 @@ impl GcsBucket {
                         version: answer.header("x-goog-generation").map(str::to_string),
                         ..Stat::default()
                     })),
-                    412 if create_only => Attempt::Done(Put::Taken),
+                    412 if create_only => Attempt::Done(Put::Taken { uncertain }),
                     _ => answered_badly(&answer, "write", at),
                 }
             },

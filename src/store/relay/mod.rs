@@ -26,6 +26,7 @@ use super::http::Wire;
 use super::method::Method;
 use super::open::{Backend, Stores};
 use super::s3::{PartSource, S3Bucket};
+use super::stat::Put;
 use super::unfinished::UnfinishedLog;
 use super::{errors, local};
 
@@ -76,11 +77,27 @@ async fn whole(stores: &Stores, order: &CopyOrder<'_>) -> Result<Copied> {
     let mut check = read::Check::begin(stores, order, true)?;
     check.feed(&bytes).await?;
     check.finish(stores, order).await?;
-    let stat = stores
-        .put(order.destination, bytes, order.create_only)
-        .await?;
-    let tag = stat.pin(order.destination.provider()).map(str::to_string);
-    Ok(Copied::new(Method::Relay, tag))
+    let provider = order.destination.provider();
+    let put = stores.try_put(order.destination, &bytes, order.create_only);
+    match put.await? {
+        Put::Written(stat) => {
+            let tag = stat.pin(provider).map(str::to_string);
+            Ok(Copied::new(Method::Relay, tag))
+        }
+        // Perhaps our own, of an attempt whose reply was lost.
+        Put::Taken { uncertain: true } => {
+            let there = stores.stat(order.destination).await?;
+            if there.size != order.size {
+                return Err(order.refused());
+            }
+            let tag = there.pin(provider).map(str::to_string);
+            Ok(Copied {
+                to_compare: true,
+                ..Copied::new(Method::Relay, tag)
+            })
+        }
+        Put::Taken { uncertain: false } => Err(order.refused()),
+    }
 }
 
 async fn into_file(stores: &Stores, order: &CopyOrder<'_>) -> Result<Copied> {

@@ -22,27 +22,9 @@ impl Stores {
     ///
     /// `AlreadyExists` if `create_only` and something else is there.
     pub async fn put(&self, at: &Location, bytes: Bytes, create_only: bool) -> Result<Stat> {
-        let store = self.open(at)?;
-        let put = match (&store.backend, store.objects()) {
-            (Backend::S3(s3), _) if !s3.customer_keys => {
-                s3.put(self.wire(&store)?, at, &bytes, create_only).await?
-            }
-            (Backend::Gcs(gcs), _) => gcs.put(self.wire(&store)?, at, &bytes, create_only).await?,
-            (Backend::Azure(azure), _) => {
-                azure
-                    .put(self.wire(&store)?, at, &bytes, create_only)
-                    .await?
-            }
-            (_, Some(client)) => by_client(client, at, &bytes, create_only).await?,
-            (_, None) => {
-                let at = at.clone();
-                let put = move || local::put(&at, &bytes, create_only);
-                return super::super::blocking(put).await;
-            }
-        };
-        match put {
+        match self.try_put(at, &bytes, create_only).await? {
             Put::Written(stat) => Ok(stat),
-            Put::Taken => match self.stat(at).await? {
+            Put::Taken { .. } => match self.stat(at).await? {
                 there
                     if there.size == bytes.len() as u64
                         && self.read(at, there.size).await? == bytes =>
@@ -55,6 +37,31 @@ impl Stores {
                         .at(at),
                 ),
             },
+        }
+    }
+
+    /// The same, without a look at what is there.
+    pub(super) async fn try_put(
+        &self,
+        at: &Location,
+        bytes: &Bytes,
+        create_only: bool,
+    ) -> Result<Put> {
+        let store = self.open(at)?;
+        match (&store.backend, store.objects()) {
+            (Backend::S3(s3), _) if !s3.customer_keys => {
+                s3.put(self.wire(&store)?, at, bytes, create_only).await
+            }
+            (Backend::Gcs(gcs), _) => gcs.put(self.wire(&store)?, at, bytes, create_only).await,
+            (Backend::Azure(azure), _) => {
+                azure.put(self.wire(&store)?, at, bytes, create_only).await
+            }
+            (_, Some(client)) => by_client(client, at, bytes, create_only).await,
+            (_, None) => {
+                let (at, bytes) = (at.clone(), bytes.clone());
+                let put = move || local::put(&at, &bytes, create_only).map(Put::Written);
+                super::super::blocking(put).await
+            }
         }
     }
 }
@@ -89,7 +96,7 @@ async fn by_client(
             version: put.version,
             ..Stat::default()
         })),
-        Err(object_store::Error::AlreadyExists { .. }) => Ok(Put::Taken),
+        Err(object_store::Error::AlreadyExists { .. }) => Ok(Put::Taken { uncertain: true }),
         Err(e) => Err(errors::from_client(e, "write", at)),
     }
 }

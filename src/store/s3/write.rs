@@ -55,7 +55,7 @@ impl S3Bucket {
                 }
                 self.signed(request).await
             },
-            move |answer, _| async move {
+            move |answer, uncertain| async move {
                 match answer.status {
                     200 => Attempt::Done(Put::Written(Stat {
                         size,
@@ -63,7 +63,7 @@ impl S3Bucket {
                         version: answer.header("x-amz-version-id").map(str::to_string),
                         ..Stat::default()
                     })),
-                    412 if create_only => Attempt::Done(Put::Taken),
+                    412 if create_only => Attempt::Done(Put::Taken { uncertain }),
                     _ => answered_badly(&answer, "write", at),
                 }
             },
