@@ -641,3 +641,50 @@ async fn whoever_runs_a_plan_decides_about_other_services() {
         assert_eq!(said(&[verb, vec!["--other-services"]].concat()).0, 0);
     }
 }
+
+/// Takes the note away while the first object is copied, as `abandon` does.
+struct Abandoning(std::path::PathBuf);
+
+impl forkpoint::progress::Progress for Abandoning {
+    fn begin(&self, _: &'static str, _: u64, _: u64) {}
+    fn advance(&self, _: u64, _: u64) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+    fn end(&self) {}
+}
+
+#[tokio::test]
+async fn a_worker_whose_fork_was_abandoned_says_so_and_leaves_nothing_unknown() {
+    use forkpoint::fork::{RunOptions, Slice, read_plan, run_slice};
+    let ready = Ready::new().await;
+    let plan = read_plan(&ready.stores, &support::at(&ready.plan_at))
+        .await
+        .unwrap();
+    let folder = ready.target.join(".forkpoint").unwrap();
+    let name = format!("{}.json", plan.snapshot.as_ref().unwrap().name());
+    let sabotage = Abandoning(folder.join(&name).unwrap().local_path().unwrap());
+    let (options, cancel) = (
+        RunOptions::default(),
+        forkpoint::progress::Cancel::default(),
+    );
+    let run = run_slice(
+        &ready.stores,
+        &plan,
+        Slice::All,
+        &options,
+        &sabotage,
+        &cancel,
+    );
+    let e = run.await.unwrap_err();
+    assert_eq!(e.kind(), forkpoint::ErrorKind::Refused, "{e}");
+    assert!(e.to_string().contains("abandoned"), "{e}");
+    // Now it can be removed, or finished.
+    let (code, said) = run_json(&["abandon", &ready.plan_at]);
+    assert_eq!(
+        (code, said["own"].as_array().unwrap().len()),
+        (0, 8),
+        "{said}"
+    );
+    let (code, _) = run_json(&["commit", &ready.plan_at]);
+    assert_eq!(code, 0);
+}

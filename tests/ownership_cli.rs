@@ -179,15 +179,16 @@ async fn a_fork_pins_its_source_while_it_runs() {
 #[cfg(unix)]
 #[tokio::test]
 async fn links_that_lead_nowhere_block_a_clean() {
-    for what in ["b", "b/chk-3/_metadata"] {
+    for what in ["a job", "a commit object"] {
         let (dir, lab) = laid().await;
         let root = lab.root.to_string();
-        let at = lab.root.join(what).unwrap().local_path().unwrap();
-        let away =
-            dir.path()
-                .parent()
-                .unwrap()
-                .join(format!("away-{}-{}", lab.root.name(), what.len()));
+        let at = match what {
+            "a job" => lab.home("b"),
+            _ => lab.directory("b", 3).join("_metadata").unwrap(),
+        };
+        let at = at.local_path().unwrap();
+        let name = format!("away-{}-{}", lab.root.name(), what.len());
+        let away = dir.path().parent().unwrap().join(name);
         std::fs::rename(&at, &away).unwrap();
         std::os::unix::fs::symlink(away.with_extension("nowhere"), &at).unwrap();
         let plan = away.with_extension("plan");
