@@ -261,6 +261,6 @@ mod tests {
             root(format!("s3://b/ckpt/{job}/shared/{UUID}")),
             "s3://b/ckpt"
         );
-        assert_eq!(root("s3://b/chk-4".into()), "s3://b/");
+        assert_eq!(root("s3://b/chk-4".into()), "s3://b");
     }
 }
