@@ -17,6 +17,11 @@ pub const DAMAGED: u8 = 5;
 /// Partly done: the same command goes on where this one stopped.
 pub const RESUMABLE: u8 = 6;
 
+/// The exit code of an answer, by whether all evidence for it was there.
+pub(super) fn of_evidence(complete: bool) -> u8 {
+    if complete { DONE } else { INCOMPLETE }
+}
+
 /// The exit code for an error.
 pub fn code(error: &Error) -> u8 {
     match error.kind() {

@@ -27,10 +27,6 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         text: lineage_text(&tree),
         json: lineage_json(&tree),
         svg: Some(lineage_svg(&tree)),
-        code: if tree.missing.is_empty() {
-            exit::DONE
-        } else {
-            exit::INCOMPLETE
-        },
+        code: exit::of_evidence(tree.missing.is_empty()),
     })
 }

@@ -29,10 +29,6 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         text: ls_text(&tree),
         json: ls_json(&tree),
         svg: None,
-        code: if tree.missing.is_empty() {
-            exit::DONE
-        } else {
-            exit::INCOMPLETE
-        },
+        code: exit::of_evidence(tree.missing.is_empty()),
     })
 }

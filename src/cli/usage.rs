@@ -30,10 +30,6 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         text: usage_text(&usage),
         json: usage_json(&usage),
         svg: None,
-        code: if usage.missing.is_empty() {
-            exit::DONE
-        } else {
-            exit::INCOMPLETE
-        },
+        code: exit::of_evidence(usage.missing.is_empty()),
     })
 }

@@ -138,6 +138,17 @@ pub(crate) enum Attempt<T> {
     Again(Again),
 }
 
+impl<T> Attempt<T> {
+    /// The same with what it came to made into something else.
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Attempt<U> {
+        match self {
+            Attempt::Done(value) => Attempt::Done(change(value)),
+            Attempt::Failed(e) => Attempt::Failed(e),
+            Attempt::Again(again) => Attempt::Again(again),
+        }
+    }
+}
+
 /// Why an attempt is worth repeating.
 pub(crate) struct Again {
     pub(crate) error: Error,

@@ -200,26 +200,7 @@ impl AzureContainer {
 
     /// Headers for the block list that keep what the source has. One request.
     async fn properties(&self, wire: Wire<'_>, order: &CopyOrder<'_>) -> Result<HeaderMap> {
-        const DOING: &str = "look at";
-        let at = order.source;
-        let outcome = wire.ask(
-            Asking {
-                operation: DOING,
-                at,
-                patience: patience(0),
-            },
-            |_| async move {
-                self.signed(self.request(HttpMethod::HEAD, at.key(), "")?)
-                    .await
-            },
-            move |answer: Answer, _| async move {
-                match answer.status {
-                    200 => Attempt::Done(answer.headers),
-                    _ => answered_badly(&answer, DOING, at),
-                }
-            },
-        );
-        let head = outcome.await?.value;
+        let head = self.head(wire, "look at", order.source).await?.headers;
         let mut kept = HeaderMap::new();
         if order.preserve.content_headers {
             for (name, sent) in CONTENT_HEADERS {

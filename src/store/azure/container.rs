@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 
 use super::super::checksum::Md5Sum;
 use super::super::errors;
-use super::super::http::encode_key;
-use super::super::location::Bucket;
+use super::super::http::{Answer, Asking, Attempt, Wire, answered_badly, encode_key, patience};
+use super::super::location::{Bucket, Location};
 use super::super::options::{Options, check_endpoint, check_name};
 
 /// One container: object_store's client, and what our own requests need besides.
@@ -161,14 +161,14 @@ impl AzureContainer {
     }
 
     /// As [`AzureContainer::request`], with a body and its checksum, which the service checks.
-    pub(super) async fn upload(
+    pub(super) fn upload(
         &self,
         key: &str,
         query: &str,
         bytes: &Bytes,
+        sum: Md5Sum,
     ) -> Result<HttpRequest> {
         let mut request = self.request(HttpMethod::PUT, key, query)?;
-        let sum = Md5Sum::of(bytes).await?;
         let headers = request.headers_mut();
         headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
         headers.insert("content-md5", sum.header()?);
@@ -221,6 +221,34 @@ impl AzureContainer {
             .map_err(|_| Error::invalid("a name that no header can hold").at(self.url_of(key)))?;
         value.set_sensitive(true);
         Ok(value)
+    }
+
+    /// What the service says of a blob, for `operation`. One request.
+    pub(super) async fn head(
+        &self,
+        wire: Wire<'_>,
+        operation: &'static str,
+        at: &Location,
+    ) -> Result<Answer> {
+        let asking = Asking {
+            operation,
+            at,
+            patience: patience(0),
+        };
+        let outcome = wire.ask(
+            asking,
+            |_| async move {
+                self.signed(self.request(HttpMethod::HEAD, at.key(), "")?)
+                    .await
+            },
+            move |answer, _| async move {
+                match answer.status {
+                    200 => Attempt::Done(answer),
+                    _ => answered_badly(&answer, operation, at),
+                }
+            },
+        );
+        outcome.await.map(|o| o.value)
     }
 
     async fn credential(&self) -> Result<std::sync::Arc<AzureCredential>> {

@@ -118,24 +118,7 @@ impl AzureContainer {
 
     /// One look at the destination, and at the copy that made it or is making it.
     async fn look(&self, wire: Wire<'_>, order: &CopyOrder<'_>) -> Result<Answer> {
-        let outcome = wire.ask(
-            Asking {
-                operation: "wait for",
-                at: order.destination,
-                patience: patience(0),
-            },
-            |_| async move {
-                let key = order.destination.key();
-                self.signed(self.request(HttpMethod::HEAD, key, "")?).await
-            },
-            move |answer, _| async move {
-                match answer.status {
-                    200 => Attempt::Done(answer),
-                    _ => answered_badly(&answer, "wait for", order.destination),
-                }
-            },
-        );
-        outcome.await.map(|o| o.value)
+        self.head(wire, "wait for", order.destination).await
     }
 
     /// After a lost reply: if a copy from our source is under way, waits until it ends.

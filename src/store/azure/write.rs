@@ -5,6 +5,7 @@ use http::header::{HeaderMap, HeaderValue, IF_NONE_MATCH};
 
 use crate::error::Result;
 
+use super::super::checksum::Md5Sum;
 use super::super::duplicate::{Copied, CopyOrder};
 use super::super::errors;
 use super::super::http::{
@@ -25,6 +26,7 @@ impl AzureContainer {
         create_only: bool,
     ) -> Result<Put> {
         let size = bytes.len() as u64;
+        let sum = Md5Sum::of(bytes).await?;
         let asking = Asking {
             operation: "write",
             at,
@@ -33,7 +35,7 @@ impl AzureContainer {
         let outcome = wire.ask(
             asking,
             |_| async move {
-                let mut request = self.upload(at.key(), "", bytes).await?;
+                let mut request = self.upload(at.key(), "", bytes, sum)?;
                 let headers = request.headers_mut();
                 headers.insert("x-ms-blob-type", HeaderValue::from_static("BlockBlob"));
                 if create_only {
@@ -68,6 +70,7 @@ impl AzureContainer {
         bytes: &Bytes,
     ) -> Result<()> {
         let query = &format!("comp=block&blockid={}", encode_part(id));
+        let sum = Md5Sum::of(bytes).await?;
         let outcome = wire.ask(
             Asking {
                 operation: "write a block of",
@@ -75,7 +78,7 @@ impl AzureContainer {
                 patience: upload_patience(bytes.len() as u64),
             },
             |_| async move {
-                let request = self.upload(at.key(), query, bytes).await?;
+                let request = self.upload(at.key(), query, bytes, sum)?;
                 self.signed(request).await
             },
             move |answer, _| async move {
@@ -104,6 +107,7 @@ impl AzureContainer {
         }
         body.push_str("</BlockList>");
         let body = &Bytes::from(body);
+        let sum = Md5Sum::of(body).await?;
         let outcome = wire
             .ask(
                 Asking {
@@ -113,7 +117,7 @@ impl AzureContainer {
                 },
                 |_| async move {
                     let key = order.destination.key();
-                    let mut request = self.upload(key, "comp=blocklist", body).await?;
+                    let mut request = self.upload(key, "comp=blocklist", body, sum)?;
                     let headers = request.headers_mut();
                     for (name, value) in properties {
                         headers.append(name.clone(), value.clone());

@@ -159,14 +159,10 @@ impl GcsBucket {
                 }) => Attempt::Done(Step::Continue(token)),
                 _ => answered_badly(answer, "copy to", order.destination),
             },
-            412 => match order
+            412 => order
                 .after_refusal(&self.store, Method::GcsRewrite, uncertain_before)
                 .await
-            {
-                Attempt::Done(copied) => Attempt::Done(Step::Done(copied)),
-                Attempt::Failed(e) => Attempt::Failed(e),
-                Attempt::Again(again) => Attempt::Again(again),
-            },
+                .map(Step::Done),
             404 => Attempt::Failed(errors::from_answer(404, &answer.body, "copy", order.source)),
             _ => answered_badly(answer, "copy to", order.destination),
         }

@@ -19,7 +19,6 @@ use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
 use crate::error::{Error, ErrorKind, Result};
 
 use super::azure::{AzureContainer, block_ids, block_size};
-use super::checksum::Running;
 use super::duplicate::{Copied, CopyOrder};
 use super::gcs::{Chunk, GcsBucket};
 use super::http::Wire;
@@ -236,35 +235,30 @@ async fn in_chunks(
     order: &CopyOrder<'_>,
 ) -> Result<Copied> {
     let session = gcs.begin_upload(wire, order).await?;
-    let mut check = read::Check::begin(stores, order, true)?;
-    let mut sum = Running::default();
+    let mut check = read::Check::summing(stores, order)?;
+    let mut sum = None;
     let mut parts = std::pin::pin!(read::parts(stores, order, part_size(order.size), |_| false));
-    // The last chunk makes the object: only when the source is known to be right.
-    let mut checking = Some(check);
     while let Some(part) = parts.next().await {
         let part = part?;
         let end = part.start + part.bytes.len() as u64;
-        check = checking.take().ok_or_else(unfinished)?;
         check.feed(&part.bytes).await?;
-        sum = sum.feed(&part.bytes).await?;
+        // The last chunk makes the object: only when the source is known to be right.
         if end == order.size {
-            check.finish(stores, order).await?;
-        } else {
-            checking = Some(check);
+            sum = check.finish(stores, order).await?;
         }
         let mut stored = part.start;
         while stored < end {
             let from = usize::try_from(stored - part.start).unwrap_or(usize::MAX);
             let rest = part.bytes.slice(from..);
-            match gcs.put_chunk(wire, order, &session, stored, &rest).await? {
-                Chunk::Stored(now) if now > stored && now <= end => stored = now,
-                Chunk::Stored(_) => return Err(unfinished().at(order.destination)),
-                Chunk::Done(made) if end == order.size => {
-                    return gcs.accept(wire, order, made, sum.sum()).await;
-                }
-                Chunk::Done(_) => return Err(unfinished().at(order.destination)),
-                Chunk::Taken { uncertain } => {
-                    return gcs.taken(order, uncertain).await;
+            match (
+                gcs.put_chunk(wire, order, &session, stored, &rest).await?,
+                sum,
+            ) {
+                (Chunk::Stored(now), _) if now > stored && now <= end => stored = now,
+                (Chunk::Done(made), Some(sum)) => return gcs.accept(wire, order, made, sum).await,
+                (Chunk::Taken { uncertain }, _) => return gcs.taken(order, uncertain).await,
+                (Chunk::Stored(_) | Chunk::Done(_), _) => {
+                    return Err(unfinished().at(order.destination));
                 }
             }
         }
@@ -323,5 +317,5 @@ async fn send_parts(
             .await
             .map_err(|e| errors::from_client(e, "write", order.destination))?;
     }
-    check.finish(stores, order).await
+    check.finish(stores, order).await.map(drop)
 }

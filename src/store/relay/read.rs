@@ -53,8 +53,10 @@ pub(super) fn parts<'a>(
 
 /// Is what was read what the source's tag says, where that is a checksum of its content?
 pub(super) struct Check {
-    /// `None` if there is nothing to compare with.
-    state: Option<(Running, Md5Sum)>,
+    /// What the tag says; `None` if there is nothing to compare with.
+    said: Option<Md5Sum>,
+    /// The sum of what was read; `None` where nobody needs it.
+    running: Option<Running>,
 }
 
 impl Check {
@@ -63,30 +65,42 @@ impl Check {
         let trusted = stores.open(order.source)?.tags_are_checksums();
         let said = Md5Sum::of_tag(order.source_etag).filter(|_| trusted && complete);
         Ok(Check {
-            state: said.map(|said| (Running::default(), said)),
+            running: said.map(|_| Running::default()),
+            said,
+        })
+    }
+
+    /// The same of a whole source, for a caller who needs the sum of it in any case.
+    pub(super) fn summing(stores: &Stores, order: &CopyOrder<'_>) -> Result<Check> {
+        Ok(Check {
+            running: Some(Running::default()),
+            ..Check::begin(stores, order, true)?
         })
     }
 
     /// Takes the next bytes of the source.
     pub(super) async fn feed(&mut self, bytes: &Bytes) -> Result<()> {
-        if let Some((running, said)) = self.state.take() {
-            self.state = Some((running.feed(bytes).await?, said));
+        if let Some(running) = self.running.take() {
+            self.running = Some(running.feed(bytes).await?);
         }
         Ok(())
     }
 
-    /// All was read: is it what the tag says?
+    /// All was read: is it what the tag says? The sum of it, if it was taken.
     ///
     /// Where it is not, the source is read once more. Other bytes: one of the two was damaged on the
     /// way, which is an error. The same bytes: with some kinds of encryption a tag only looks like a
     /// checksum; from then on the tags of that store are not taken for any.
-    pub(super) async fn finish(self, stores: &Stores, order: &CopyOrder<'_>) -> Result<()> {
-        let Some((running, said)) = self.state else {
-            return Ok(());
+    pub(super) async fn finish(
+        &mut self,
+        stores: &Stores,
+        order: &CopyOrder<'_>,
+    ) -> Result<Option<Md5Sum>> {
+        let Some(sum) = self.running.take().map(Running::sum) else {
+            return Ok(None);
         };
-        let sum = running.sum();
-        if sum == said {
-            return Ok(());
+        if self.said.is_none_or(|said| said == sum) {
+            return Ok(Some(sum));
         }
         let mut again = Running::default();
         let mut parts = std::pin::pin!(parts(stores, order, AGAIN_BYTES, |_| false));
@@ -96,7 +110,7 @@ impl Check {
         if again.sum() == sum {
             tracing::info!(source = %order.source, "tags of this store are no checksums of the content");
             stores.open(order.source)?.learn_tags_are_no_checksums();
-            return Ok(());
+            return Ok(Some(sum));
         }
         Err(Error::new(
             ErrorKind::Unavailable,

@@ -15,13 +15,7 @@ use super::super::stat::{Put, Stat};
 use super::bucket::S3Bucket;
 
 impl S3Bucket {
-    async fn upload(
-        &self,
-        key: &str,
-        query: &str,
-        bytes: &Bytes,
-        sum: Md5Sum,
-    ) -> Result<HttpRequest> {
+    fn upload(&self, key: &str, query: &str, bytes: &Bytes, sum: Md5Sum) -> Result<HttpRequest> {
         let mut request = self.request(HttpMethod::PUT, key, query)?;
         request.headers_mut().insert("content-md5", sum.header()?);
         *request.body_mut() = bytes.clone().into();
@@ -45,7 +39,7 @@ impl S3Bucket {
                 patience: upload_patience(size),
             },
             |_| async move {
-                let mut request = self.upload(at.key(), "", bytes, sum).await?;
+                let mut request = self.upload(at.key(), "", bytes, sum)?;
                 let headers = request.headers_mut();
                 if create_only {
                     headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
@@ -90,7 +84,7 @@ impl S3Bucket {
                 patience: upload_patience(bytes.len() as u64),
             },
             |_| async move {
-                let request = self.upload(at.key(), query, bytes, sum).await?;
+                let request = self.upload(at.key(), query, bytes, sum)?;
                 self.signed(request).await
             },
             move |answer, _| async move {
