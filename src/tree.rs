@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::store::{
-    BatchOptions, DuplicateOptions, Expected, Item, ItemOutcome, Journal, Level, Location, Method,
-    Provider, Receipt, Stores,
+    BatchOptions, DuplicateOptions, Expected, Item, ItemOutcome, LazyJournal, Level, Location,
+    Method, Provider, Receipt, Stores, is_missing_bucket,
 };
 
 /// Failures that are named in the report; all are counted.
@@ -91,11 +91,16 @@ pub async fn duplicate_tree(
             "one folder lies in the other: {source} and {destination}"
         )));
     }
-    // On S3 the journal's listing tells whether the bucket is there.
+    // S3's answer to the first copy tells whether the bucket is there.
     if destination.provider() != Provider::S3 {
         stores.check_bucket(&request.destination).await?;
     }
-    let journal = Arc::new(journal_of(stores, &request.destination, &source, &destination).await?);
+    let journal = Arc::new(journal_of(
+        stores,
+        &request.destination,
+        &source,
+        &destination,
+    ));
     let options = BatchOptions {
         duplicate: DuplicateOptions {
             log: Arc::clone(&journal) as _,
@@ -137,6 +142,12 @@ pub async fn duplicate_tree(
     progress.end();
     let batch = batch?;
     cancel.check()?;
+    if batch.copied + batch.reused == 0
+        && let Some(e) = batch.first_error
+        && is_missing_bucket(&e)
+    {
+        return Err(e);
+    }
     if report.objects == 0 {
         return Err(
             Error::new(ErrorKind::NotFound, "there is nothing to duplicate")
@@ -151,25 +162,20 @@ pub async fn duplicate_tree(
     report.methods = batch.methods;
     verify(stores, request, expected, &receipts, &mut report).await?;
     if report.failed == 0 {
-        stores.undo_unfinished(&journal).await?;
-        journal.remove().await?;
+        journal.finish(batch.reused > 0).await?;
     }
     Ok(report)
 }
 
-/// The journal, below `root`, of duplicating `source` to `destination`.
-///
-/// # Errors
-///
-/// Those of [`Journal::open`].
-pub async fn journal_of(
+/// The journal, below `root`, of duplicating `source` to `destination`. No request.
+pub fn journal_of(
     stores: &Stores,
     root: &Location,
     source: &Location,
     destination: &Location,
-) -> Result<Journal> {
+) -> LazyJournal {
     let (source, destination) = (stores.canonical(source), stores.canonical(destination));
-    Journal::open(stores, root, &job_id(&source, &destination)).await
+    LazyJournal::new(stores, root, &job_id(&source, &destination))
 }
 
 /// The same for the same pair of places, so that a later run finds what an earlier one left.

@@ -146,7 +146,12 @@ async fn log_files_of_several_operators_are_copied_once_each() {
 
 /// What a worker that is started as a process writes.
 fn start(plan: &str, worker: u32) -> Child {
-    command(&["run", plan, "--concurrency", "4", "--format", "json"])
+    start_with(plan, worker, 4)
+}
+
+fn start_with(plan: &str, worker: u32, concurrency: u32) -> Child {
+    let at_once = concurrency.to_string();
+    command(&["run", plan, "--concurrency", &at_once, "--format", "json"])
         .env("JOB_COMPLETION_INDEX", worker.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -538,12 +543,12 @@ async fn a_worker_that_is_asked_to_end_finishes_what_is_under_way() {
     assert!(there < objects);
 }
 
-/// What it costs to share: four processes, each with a quarter of the concurrency, and one with all of it,
-/// in turns. `cargo test --release --test fork_workers -- --ignored --nocapture`, against the S3 server of
-/// the environment.
+/// What it costs to share: one process that forks, one worker and four workers of a plan, all with the same
+/// concurrency together, in turns. `cargo test --release --test fork_workers -- --ignored --nocapture`,
+/// against the S3 server of the environment.
 #[tokio::test]
 #[ignore = "it measures, and asserts nothing of time"]
-async fn four_workers_and_one_process_side_by_side() {
+async fn four_workers_and_one_side_by_side() {
     const PAIRS: usize = 5;
     const OBJECTS: usize = 2000;
     let (stores, root) = match Service::S3.is_there("the measurement on S3") {
@@ -553,50 +558,56 @@ async fn four_workers_and_one_process_side_by_side() {
     let (_dir, here) = temp();
     let snapshot = synthetic::lay(&stores, &root.join("original").unwrap(), OBJECTS, 1024).await;
     let source = snapshot.to_string();
-    let mut ratios = Vec::new();
-    let mut copying = Vec::new();
+    let (mut to_fork, mut to_one, mut copying) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS {
-        let one = Service::S3.place(1, "one");
+        let target = Service::S3.place(1, "fork");
         let begin = Instant::now();
-        let (code, _) = run_json(&["fork", &source, &one.to_string(), "--concurrency", "16"]);
+        let (code, _) = run_json(&["fork", &source, &target.to_string(), "--concurrency", "16"]);
         assert_eq!(code, 0);
-        let by_one = begin.elapsed().as_secs_f64();
+        let fork = begin.elapsed().as_secs_f64();
+        delete_all(&stores, &target).await;
 
-        let (four, plan_at) = (
-            Service::S3.place(1, "four"),
-            here.join(&format!("{pair}.json")).unwrap().to_string(),
-        );
-        let begin = Instant::now();
-        run_json(&[
-            "plan",
-            &source,
-            &four.to_string(),
-            "--workers",
-            "4",
-            "--out",
-            &plan_at,
-        ]);
-        let copy = Instant::now();
-        let children: Vec<Child> = (0..4).map(|worker| start(&plan_at, worker)).collect();
-        let copied: usize = children
-            .into_iter()
-            .map(|child| number(&finish(child), "copied"))
-            .sum();
-        let copy = copy.elapsed().as_secs_f64();
-        let (code, _) = run_json(&["commit", &plan_at]);
-        let by_four = begin.elapsed().as_secs_f64();
-        assert_eq!((code, copied), (0, OBJECTS));
-        println!(
-            "one process {by_one:.2} s; four workers {by_four:.2} s, {copy:.2} s of it copying; ratio {:.2}",
-            by_four / by_one
-        );
-        ratios.push(by_four / by_one);
-        copying.push(copy / by_one);
-        for target in [one, four] {
+        let mut shared = Vec::new();
+        // Who goes first takes turns too.
+        for workers in [[1, 4], [4, 1]][pair % 2] {
+            let target = Service::S3.place(1, "shared");
+            let plan = here.join(&format!("{pair}-{workers}.json")).unwrap();
+            let plan = plan.to_string();
+            let (n, to) = (workers.to_string(), target.to_string());
+            let begin = Instant::now();
+            run_json(&["plan", &source, &to, "--workers", &n, "--out", &plan]);
+            let copy = Instant::now();
+            let children: Vec<Child> = (0..workers)
+                .map(|worker| start_with(&plan, worker, 16 / workers))
+                .collect();
+            let copied: usize = children
+                .into_iter()
+                .map(|child| number(&finish(child), "copied"))
+                .sum();
+            let copy = copy.elapsed().as_secs_f64();
+            let (code, _) = run_json(&["commit", &plan]);
+            assert_eq!((code, copied), (0, OBJECTS));
+            shared.push((workers, begin.elapsed().as_secs_f64(), copy));
             delete_all(&stores, &target).await;
         }
+        shared.sort_by_key(|(workers, ..)| *workers);
+        let [(_, one, copy_one), (_, four, copy_four)] = shared[..] else {
+            unreachable!("two")
+        };
+        println!(
+            "fork {fork:.2} s; one worker {one:.2} s, {copy_one:.2} s of it copying; four workers {four:.2} s, \
+             {copy_four:.2} s of it copying"
+        );
+        to_fork.push(fork / four);
+        to_one.push(one / four);
+        copying.push(copy_one / copy_four);
     }
-    for (what, mut ratios) in [("all steps", ratios), ("copying alone", copying)] {
+    let all = [
+        ("four workers, as fast as one worker", to_one),
+        ("copying alone", copying),
+        ("four workers, as fast as `fork`", to_fork),
+    ];
+    for (what, mut ratios) in all {
         ratios.sort_by(f64::total_cmp);
         println!(
             "{what}: median ratio of {PAIRS} pairs {:.2}",

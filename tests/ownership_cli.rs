@@ -115,7 +115,11 @@ async fn a_clean_deletes_exactly_its_plan_and_pins_and_claims_hold() {
         "{refused:?}"
     );
     assert_eq!(run_json(&["pin", "rm", &first, "audit"]).0, 0);
-    make();
+    // It may be half applied: it is never overwritten.
+    let over = ["clean", &root, "--keep", "last=1", "--out", plan];
+    assert_eq!(run(&over).status.code(), Some(3));
+    std::fs::remove_file(plan).unwrap();
+    assert_eq!(make().0, 0);
     assert_eq!(
         run(&[
             "clean",
@@ -139,6 +143,150 @@ async fn a_clean_deletes_exactly_its_plan_and_pins_and_claims_hold() {
     assert!(!lab.has(&lab.directory("a", 1)).await && lab.is_there(&lab.file("a:one")).await);
     assert!(lab.has(&lab.directory("a", 2)).await && lab.has(&lab.directory("b", 3)).await);
     std::fs::remove_file(plan).unwrap();
+}
+
+#[tokio::test]
+async fn a_plan_is_applied_once_and_as_it_was_made() {
+    let (_dir, lab) = laid().await;
+    let root = lab.root.to_string();
+    let (_plans, folder) = temp();
+    let folder = folder.local_path().unwrap();
+    let named = |name: &str| folder.join(name).to_str().unwrap().to_string();
+    let make = |name: &str, more: &[&str]| {
+        let out = named(name);
+        let all = [
+            "clean",
+            &root,
+            "--keep",
+            "last=1",
+            "--min-age",
+            "0",
+            "--out",
+            &out,
+        ];
+        run_json(&[&all[..], more].concat())
+    };
+    let (code, _) = make("few", &["--max-delete", "1"]);
+    assert_eq!(code, 3, "more than allowed");
+    assert!(!folder.join("few").exists());
+    assert_eq!(make("plan", &["--max-delete", "2"]).0, 0);
+    let text = std::fs::read_to_string(folder.join("plan")).unwrap();
+    let kept = lab.file("a:2/own");
+    let victim = lab.file("a:1/own");
+    assert!(text.contains(&victim.to_string()));
+    let edits = [
+        (
+            "another",
+            text.replace(&victim.to_string(), &kept.to_string()),
+        ),
+        (
+            "outside",
+            text.replace(&victim.to_string(), "file:/elsewhere/file"),
+        ),
+        (
+            "young",
+            text.replacen("\"min_age_ms\":0", "\"min_age_ms\":1", 1),
+        ),
+    ];
+    for (name, text) in edits {
+        std::fs::write(folder.join(name), text).unwrap();
+        let refused = run(&["clean", "--apply", &named(name), "--grace", "0"]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(5), "{name}: {said}");
+        assert!(said.contains("make the plan anew"), "{name}: {said}");
+        assert_eq!(
+            said.contains("outside of its roots"),
+            name == "outside",
+            "{said}"
+        );
+    }
+    let apply = || run_json(&["clean", "--apply", &named("plan"), "--grace", "0"]);
+    let (code, done) = apply();
+    assert_eq!((code, &done["deleted"]), (0, &json!(2)));
+    // Over: no new grace period, and nothing left behind.
+    let before = manifest(&lab.stores, &lab.root).await;
+    let (code, again) = run_json(&["clean", "--apply", &named("plan")]);
+    assert_eq!(
+        (code, &again["status"], &again["gone"]),
+        (0, &json!("done"), &json!(2))
+    );
+    assert_eq!(manifest(&lab.stores, &lab.root).await, before);
+}
+
+#[tokio::test]
+async fn what_a_plan_left_is_named_with_who_needs_it() {
+    let (_dir, lab) = laid().await;
+    let (_plans, folder) = temp();
+    let plan = folder.join("plan").unwrap().local_path().unwrap();
+    let plan = plan.to_str().unwrap().to_string();
+    let root = lab.root.to_string();
+    let made = [
+        "clean",
+        &root,
+        "--keep",
+        "last=1",
+        "--min-age",
+        "0",
+        "--out",
+        &plan,
+    ];
+    assert_eq!(run_json(&made).0, 0);
+    let first = lab.directory("a", 1).to_string();
+    let pin = [
+        "pin",
+        "add",
+        &first,
+        "audit",
+        "--reason",
+        "audit",
+        "--expires-in",
+        "1h",
+    ];
+    assert_eq!(run_json(&pin).0, 0);
+    let applied = run(&["clean", "--apply", &plan, "--grace", "0"]);
+    let said = String::from_utf8_lossy(&applied.stdout).into_owned();
+    assert_eq!(applied.status.code(), Some(0), "{said}");
+    assert!(said.contains(&format!("needed by {first}")), "{said}");
+    // A pin that has expired says so.
+    let pin = [
+        "pin",
+        "add",
+        &first,
+        "past",
+        "--reason",
+        "audit",
+        "--expires-in",
+        "0",
+    ];
+    assert_eq!(run_json(&pin).0, 0);
+    let listed = run(&["pin", "ls", &first]);
+    let said = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(
+        said.contains("counts no more") && said.contains("until"),
+        "{said}"
+    );
+    let (code, nothing) = run_json(&["claim", &first, "--job", "nobody", "--release"]);
+    assert_eq!((code, &nothing["released"]), (0, &json!(false)));
+}
+
+/// A commit object that somebody has unpacked, or that a tool has made a folder of, is no proof that its snapshot is none.
+#[tokio::test]
+async fn a_folder_in_place_of_a_commit_object_blocks() {
+    let (_dir, lab) = laid().await;
+    let folder = lab.directory("a", 1);
+    let at = folder.join("_metadata").unwrap().local_path().unwrap();
+    std::fs::remove_file(&at).unwrap();
+    std::fs::create_dir(&at).unwrap();
+    std::fs::write(at.join("part-0"), "x").unwrap();
+    let root = lab.root.to_string();
+    let (code, ls) = run_json(&["ls", &root]);
+    assert_eq!(code, 4, "{ls}");
+    let (code, plan) = run_json(&["clean", &root, "--keep", "last=1", "--min-age", "0"]);
+    assert_eq!((code, &plan["blocked"]), (4, &json!(true)));
+    assert!(
+        plan["missing"].to_string().contains("it is a folder"),
+        "{plan}"
+    );
 }
 
 #[tokio::test]

@@ -237,14 +237,17 @@ async fn odd_keys_are_seen_and_left_or_make_the_evidence_incomplete() {
 }
 
 #[tokio::test]
-async fn a_thousand_objects_are_deleted_with_one_request() {
+async fn a_thousand_objects_are_deleted_with_one_request_and_few_by_sixteen_at_once() {
     let (server, lab) = bench(Service::S3).await;
-    let names: Vec<String> = (0..2_500).map(|n| format!("a:n{n}")).collect();
-    let files: Vec<Location> = names.iter().map(|n| lab.file(n)).collect();
-    server.log().reset();
-    let outcomes = lab.stores.delete_all(files).await;
-    assert_eq!(outcomes.iter().filter(|(_, r)| r.is_ok()).count(), 2_500);
-    assert_eq!(server.log().count(Kind::DeleteMany), 3);
+    for (objects, requests) in [(64, 1), (200, 4), (2_500, 16), (20_000, 20)] {
+        let names: Vec<String> = (0..objects).map(|n| format!("a:n{n}")).collect();
+        let files: Vec<Location> = names.iter().map(|n| lab.file(n)).collect();
+        server.log().reset();
+        let outcomes = lab.stores.delete_all(files).await;
+        let deleted = outcomes.iter().filter(|(_, r)| r.is_ok()).count();
+        assert_eq!(deleted, objects);
+        assert_eq!(server.log().count(Kind::DeleteMany), requests, "{objects}");
+    }
 }
 
 /// A store whose listings end early and say nothing, as far as one call is told to.

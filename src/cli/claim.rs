@@ -42,10 +42,23 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let snapshot = stores.real(&location::parse(&args.snapshot)?).await?;
     if args.release {
-        release(stores, &snapshot, &args.job, args.mode).await?;
+        let released = release(stores, &snapshot, &args.job, args.mode).await?;
+        let text = match released {
+            true => format!("released {snapshot}\n"),
+            false => format!(
+                "nothing to release: no record says that job {} started from {snapshot} ({})\n",
+                args.job, args.mode
+            ),
+        };
         return Ok(Output {
-            text: format!("released {snapshot}\n"),
-            json: json!({ "version": 1, "snapshot": snapshot, "job": args.job, "mode": args.mode, "released": true }),
+            text,
+            json: json!({
+                "version": 1,
+                "snapshot": snapshot,
+                "job": args.job,
+                "mode": args.mode,
+                "released": released,
+            }),
             svg: None,
             code: exit::DONE,
         });

@@ -83,30 +83,41 @@ async fn plan(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
         &policy,
         looked.survey.taken_at,
     );
-    if let Some(most) = args.max_delete.filter(|most| plan.header.objects > *most) {
+    let too_many = args
+        .max_delete
+        .is_some_and(|most| plan.header.objects > most);
+    if too_many {
         ui.warn(&format!(
-            "the plan would delete {} objects, more than the {most} that are allowed: it will be refused",
-            plan.header.objects
+            "the plan would delete {} objects, more than the {} that are allowed: it is not written",
+            plan.header.objects,
+            args.max_delete.unwrap_or_default()
         ));
     }
     let blocked = !plan.missing.is_empty();
-    if let (Some(path), false) = (&args.out, blocked) {
+    if let (Some(path), false) = (&args.out, blocked || too_many) {
         let fail = |e: std::io::Error| {
             Error::new(ErrorKind::Unavailable, e.to_string())
                 .during("write the plan")
                 .at(path.display())
         };
-        let mut file = std::io::BufWriter::new(std::fs::File::create(path).map_err(fail)?);
+        let file = std::fs::File::create_new(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => Error::refused("a file is already there")
+                .during("write the plan")
+                .at(path.display())
+                .hint("a plan is never overwritten, it may be half applied: choose another name"),
+            _ => fail(e),
+        })?;
+        let mut file = std::io::BufWriter::new(file);
         plan.write(&lineage, &mut file)?;
     }
     Ok(Output {
         text: clean_text(&plan),
         json: clean_json(&plan),
         svg: None,
-        code: if blocked {
-            exit::INCOMPLETE
-        } else {
-            exit::DONE
+        code: match (blocked, too_many) {
+            (true, _) => exit::INCOMPLETE,
+            (_, true) => exit::REFUSED,
+            _ => exit::DONE,
         },
     })
 }

@@ -78,7 +78,7 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     }
     let pins = pins(stores, &at).await?;
     Ok(Output {
-        text: pins_text(&at, &pins),
+        text: pins_text(&at, &pins, stores.now()),
         json: pins_json(&at, &pins),
         svg: None,
         code: exit::DONE,

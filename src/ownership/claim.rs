@@ -440,7 +440,7 @@ pub async fn release(
     snapshot: &Location,
     job: &str,
     mode: RestoreMode,
-) -> Result<()> {
+) -> Result<bool> {
     let at = match mode {
         RestoreMode::Claim => claim_at(snapshot)?,
         _ => restore_at(snapshot, job)?,
@@ -455,11 +455,13 @@ pub async fn release(
                         .at(snapshot));
                 }
             }
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
             Err(e) => return Err(e),
         }
+    } else if access.find(&at).await?.is_none() {
+        return Ok(false);
     }
     access.delete(&at).await?;
     tidy(access, snapshot, &at).await;
-    Ok(())
+    Ok(true)
 }

@@ -59,7 +59,8 @@ impl MissingReason {
                 "use a newer forkpoint, or look at the object and remove it if nobody needs it"
             }
             MissingReason::ForkUnderWay => {
-                "wait for it or finish it with the command that began it; to abandon it remove this note"
+                "wait for it, or finish it: the same `forkpoint fork` again, or `run` and `commit` of its plan; \
+                 `forkpoint abandon PLAN` gives a planned fork up, and for one that nobody will finish remove this note"
             }
             MissingReason::ReferenceLeavesRoots => {
                 "name the root that holds these objects with --also; if another tool has moved the snapshot here, \

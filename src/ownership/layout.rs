@@ -42,6 +42,9 @@ pub enum Place {
     Record,
     /// An empty object that some tools make to mark a folder.
     Marker,
+    /// Below a folder that has the name of a commit object. What this is nobody can say: a snapshot whose
+    /// commit object is damaged, or was unpacked by some tool.
+    BelowCommit(Location),
     /// Anything else.
     Stranger,
 }
@@ -50,6 +53,9 @@ impl Place {
     /// What the object at `at`, of `size` bytes, is below `root`.
     pub fn of(root: &Location, at: &Location, size: u64) -> Place {
         let key = at.key();
+        if size == 0 && at.name() == "_metadata" && key.ends_with('/') {
+            return Place::BelowCommit(at.clone());
+        }
         if size == 0 && (key.ends_with('/') || key.is_empty()) {
             return Place::Marker;
         }
@@ -61,6 +67,12 @@ impl Place {
         }
         if at.name() == "_metadata" {
             return at.parent().map_or(Place::Stranger, Place::Commit);
+        }
+        if let Some(folder) = std::iter::successors(at.parent(), Location::parent)
+            .take_while(|folder| root.contains(folder))
+            .find(|folder| folder.name() == "_metadata")
+        {
+            return Place::BelowCommit(folder);
         }
         let named = engine_name(at.name());
         let mut end = key.len() - below.len();

@@ -3,7 +3,7 @@
 //! Objects are listed before metadata is read. A snapshot that a job completes in between is not
 //! seen, but builds on the newest one that is; one that went in between makes the evidence incomplete.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -234,6 +234,7 @@ impl Surveyor<'_> {
             }
         };
         let mut objects = 0u64;
+        let mut folders_for_commits = BTreeSet::new();
         while let Some(next) = listing.next().await {
             let (at, stat) = match next {
                 Ok(next) => next,
@@ -256,8 +257,18 @@ impl Surveyor<'_> {
             match Place::of(&root, &at, stat.size) {
                 Place::Commit(_) => self.commits.push((number, at, stat)),
                 Place::Record => self.records.push(at),
+                Place::BelowCommit(folder) => {
+                    folders_for_commits.insert(folder);
+                }
                 _ => {}
             }
+        }
+        for location in folders_for_commits {
+            self.s.missing.push(MissingEvidence {
+                location,
+                reason: MissingReason::UnreadableMetadata,
+                detail: "it is a folder".into(),
+            });
         }
         if objects == 0 {
             self.s.missing.push(MissingEvidence {

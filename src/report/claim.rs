@@ -54,15 +54,19 @@ pub fn pins_json(snapshot: &Location, pins: &[Pin]) -> Value {
 }
 
 /// The pins of a snapshot for people.
-pub fn pins_text(snapshot: &Location, pins: &[Pin]) -> String {
+pub fn pins_text(snapshot: &Location, pins: &[Pin], now_unix_ms: u64) -> String {
     let mut text = format!("{}\n", name(snapshot));
     if pins.is_empty() {
         text.push_str("  no pin\n");
     }
     for pin in pins {
-        let until = pin
-            .expires_unix_ms
-            .map_or_else(String::new, |t| format!(", until {}", crate::clock::utc(t)));
+        let until = match pin.expires_unix_ms {
+            None => String::new(),
+            Some(t) if t <= now_unix_ms => {
+                format!(", expired {}: counts no more", crate::clock::utc(t))
+            }
+            Some(t) => format!(", until {}", crate::clock::utc(t)),
+        };
         text.push_str(&format!(
             "  {} by {}: {}{until}\n",
             name(&pin.name),

@@ -102,7 +102,7 @@ pub fn clean_text(plan: &CleanPlan) -> String {
     ));
     if !plan.missing.is_empty() {
         text.push_str(
-            "nothing may be deleted, and no plan is written, while evidence is missing\n",
+            "this is no plan to apply: nothing may be deleted while evidence is missing, and --out writes nothing\n",
         );
     }
     text.push_str(&missing_text(&plan.missing));
@@ -179,6 +179,16 @@ pub fn applied_text(report: &ApplyReport) -> String {
             "  {} left: {why}\n",
             count(*n, "object", "objects")
         ));
+    }
+    for left in &report.left {
+        let by = match &left.by {
+            Some(by) => format!("needed by {by}"),
+            None => format!("it is {} now", left.class.as_str()),
+        };
+        text.push_str(&format!("    {}: {}\n", name(&left.object), name(by)));
+    }
+    if report.spared.values().sum::<u64>() > 0 {
+        text.push_str("  a new plan says what may go now\n");
     }
     if report.failed > 0 {
         text.push_str(&format!(

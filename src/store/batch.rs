@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 
 use super::duplicate::{DuplicateOptions, Durability, Existing};
+use super::errors;
 use super::journal::Journal;
 use super::location::{Location, Provider};
 use super::method::Method;
@@ -110,20 +111,14 @@ impl BatchReport {
 
 /// The next item; for small local files, that do not wait for the disk one by one, several.
 fn take_row(queue: &mut BinaryHeap<Queued>, options: &BatchOptions, exhausted: bool) -> Vec<Item> {
-    let is_small = |item: &Item| {
-        item.stat.size < SMALL_BYTES
-            && item.source.provider() == Provider::Local
-            && item.destination.provider() == Provider::Local
-    };
-    let in_rows = options.duplicate.durability == Durability::Never && options.keep_going;
     // The last ones are shared out, so that all threads end together.
     let row = match exhausted {
-        true => (queue.len() / (2 * OBJECTS_AT_HOME)).clamp(1, FILES_IN_A_ROW),
+        true => (queue.len() / (2 * rows_at_once())).clamp(1, FILES_IN_A_ROW),
         false => FILES_IN_A_ROW,
     };
     let mut items = Vec::new();
     while let Some(Queued(item)) = queue.pop() {
-        let more = in_rows && is_small(&item) && items.len() + 1 < row;
+        let more = fits_in_a_row(&item, options) && items.len() + 1 < row;
         items.push(item);
         if !more {
             break;
@@ -207,14 +202,14 @@ impl Stores {
                 let Some(next) = queue.peek() else { break };
                 let most = options
                     .objects_at_once
-                    .unwrap_or_else(|| at_once(&next.0.destination));
+                    .unwrap_or_else(|| at_once(&next.0, options));
                 if running.len() >= most {
                     break;
                 }
                 let items = take_row(&mut queue, options, exhausted);
                 let (stores, duplicate) = (self.clone(), Arc::clone(&duplicate));
                 let journal = journal.cloned();
-                let several = items.len() > 1;
+                let in_a_row = items.first().is_some_and(|i| fits_in_a_row(i, options));
                 let work = async move {
                     let mut done = Vec::with_capacity(items.len());
                     for item in items {
@@ -226,7 +221,7 @@ impl Stores {
                     }
                     done
                 };
-                match several {
+                match in_a_row {
                     true => running.spawn(super::in_a_row(work)),
                     false => running.spawn(async move { Ok(work.await) }),
                 };
@@ -243,6 +238,13 @@ impl Stores {
                         .map_err(|e| Error::new(ErrorKind::Internal, format!("a copy ended: {e}")))??;
                     for (item, outcome) in done {
                         each(&item, &outcome);
+                        if let ItemOutcome::Failed(e) = &outcome
+                            && errors::is_missing_bucket(e)
+                            && stopped.is_none()
+                        {
+                            // Nothing else can succeed either.
+                            stopped = Some(Error::new(ErrorKind::Cancelled, e.message()));
+                        }
                         progress.advance(1, item.stat.size);
                         if let Some(receipt) = report.take(outcome)
                             && journal.is_some()
@@ -372,11 +374,26 @@ async fn keep(journal: Option<&Arc<Journal>>, receipts: &mut Vec<Receipt>) -> Re
     }
 }
 
-fn at_once(destination: &Location) -> usize {
-    match destination.provider() {
+fn at_once(item: &Item, options: &BatchOptions) -> usize {
+    match item.destination.provider() {
+        Provider::Local if fits_in_a_row(item, options) => rows_at_once(),
         Provider::Local => OBJECTS_AT_HOME,
         _ => OBJECTS_AT_SERVICES,
     }
+}
+
+/// True for an object that is copied by one thread after others like it: it waits for nothing, so that more
+/// threads than processors only get into each other's way.
+fn fits_in_a_row(item: &Item, options: &BatchOptions) -> bool {
+    options.duplicate.durability == Durability::Never
+        && options.keep_going
+        && item.stat.size < SMALL_BYTES
+        && item.source.provider() == Provider::Local
+        && item.destination.provider() == Provider::Local
+}
+
+fn rows_at_once() -> usize {
+    std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, OBJECTS_AT_HOME))
 }
 
 fn taken(at: &Location) -> Error {

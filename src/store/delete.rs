@@ -12,8 +12,10 @@ use super::{errors, local};
 const S3_KEYS_PER_REQUEST: usize = 1_000;
 /// Blobs of one batch request. Source: the page Blob Batch of Azure's REST API reference.
 const AZURE_KEYS_PER_REQUEST: usize = 256;
+/// Fewer keys than these are not worth a request of their own.
+const KEYS_WORTH_A_REQUEST: usize = 64;
 /// Batch requests under way at once.
-const BATCHES_IN_FLIGHT: usize = 8;
+const BATCHES_IN_FLIGHT: usize = 16;
 /// Single requests under way at once, where a service has no batches.
 const SINGLE_IN_FLIGHT: usize = 32;
 /// Local files per task of a worker thread.
@@ -23,8 +25,9 @@ impl Stores {
     /// Removes objects of one bucket, named one by one; one that is not there is fine. The outcome
     /// of each, in no particular order: a failure of one is no reason not to try the others.
     ///
-    /// One request per 1,000 objects on S3 and per 256 on Azure, eight under way at once; one per
-    /// object elsewhere, and on services that refuse batches, 32 under way at once.
+    /// One request per 1,000 objects on S3 and per 256 on Azure, sixteen under way at once; fewer than sixteen full
+    /// ones are spread over as many smaller ones of at least 64 objects. One per object elsewhere, and on
+    /// services that refuse batches, 32 under way at once.
     pub async fn delete_all(&self, objects: Vec<Location>) -> Vec<(Location, Result<()>)> {
         let Some(first) = objects.first() else {
             return Vec::new();
@@ -35,6 +38,10 @@ impl Stores {
             Provider::Local => FILES_PER_TASK,
             _ => return self.delete_singly(objects).await,
         };
+        // Some services delete the keys of a batch one after the other: few objects are spread over all the
+        // requests that may be under way.
+        let spread = objects.len().div_ceil(BATCHES_IN_FLIGHT);
+        let per_request = per_request.min(spread.max(KEYS_WORTH_A_REQUEST));
         let mut batches = Vec::with_capacity(objects.len() / per_request + 1);
         let mut rest = objects.into_iter().peekable();
         while rest.peek().is_some() {

@@ -189,6 +189,11 @@ pub(crate) fn is_missing_object(e: &Error) -> bool {
     e.kind() == ErrorKind::NotFound && e.message() != MISSING_BUCKET
 }
 
+/// True for the error of a bucket that does not exist.
+pub(crate) fn is_missing_bucket(e: &Error) -> bool {
+    e.kind() == ErrorKind::NotFound && e.message() == MISSING_BUCKET
+}
+
 fn missing_bucket() -> (ErrorKind, String) {
     (ErrorKind::NotFound, MISSING_BUCKET.to_string())
 }

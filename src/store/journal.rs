@@ -166,6 +166,10 @@ impl Journal {
         self.with_state(|state| state.receipts.get(destination).cloned())
     }
 
+    fn under_way(&self, destination: &Location) -> Option<Unfinished> {
+        self.with_state(|state| state.unfinished.get(destination).cloned())
+    }
+
     /// All copies that an earlier run has left under way.
     pub fn unfinished(&self) -> Vec<Unfinished> {
         self.with_state(|state| state.unfinished.values().cloned().collect())
@@ -267,8 +271,8 @@ impl Stores {
 
 #[async_trait]
 impl UnfinishedLog for Journal {
-    fn find(&self, destination: &Location) -> Option<Unfinished> {
-        self.with_state(|state| state.unfinished.get(destination).cloned())
+    async fn find(&self, destination: &Location) -> Result<Option<Unfinished>> {
+        Ok(self.under_way(destination))
     }
 
     async fn opened(&self, unfinished: &Unfinished) -> Result<()> {
@@ -278,7 +282,7 @@ impl UnfinishedLog for Journal {
     }
 
     async fn closed(&self, destination: &Location) -> Result<()> {
-        if self.find(destination).is_some() {
+        if self.under_way(destination).is_some() {
             self.write([Entry::Closed(destination.clone())]).await?;
             self.apply(Entry::Closed(destination.clone()));
         }

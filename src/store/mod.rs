@@ -23,6 +23,7 @@ mod gcs;
 mod http;
 mod journal;
 mod ladder;
+mod lazy_journal;
 mod listing;
 mod local;
 mod location;
@@ -49,6 +50,7 @@ pub use duplicate::{
 };
 pub use journal::Journal;
 pub use ladder::{Checked, Expected, Level};
+pub use lazy_journal::LazyJournal;
 pub use location::{Bucket, Location, Provider};
 pub use method::{Choice, Facts, Method, S3_COPY_LIMIT_BYTES, choose};
 pub use open::{RELAY_BUDGET_BYTES, RELAY_MEMORY_SETTING, Store, Stores};
@@ -60,7 +62,7 @@ pub(crate) use receipt::same_tag;
 pub use stat::Stat;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
 
-pub(crate) use errors::is_missing_object;
+pub(crate) use errors::{is_missing_bucket, is_missing_object};
 pub(crate) use location::{normalize, split_text};
 
 /// Opens the store that a location lies in, with settings from the environment. No request.

@@ -256,6 +256,11 @@ impl Stores {
         Ok(self.0.http.get_or_init(|| client))
     }
 
+    /// What relays may hold in memory, all together, in bytes.
+    pub(crate) fn relay_memory(&self) -> u64 {
+        self.0.relay_permits * PERMIT_BYTES
+    }
+
     /// Waits until `bytes` may be held in memory for a relay.
     pub(crate) async fn relay_budget(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let all = self.0.relay_permits;

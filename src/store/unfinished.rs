@@ -25,7 +25,11 @@ pub struct Unfinished {
 #[async_trait]
 pub trait UnfinishedLog: Send + Sync {
     /// What is remembered for a destination.
-    fn find(&self, destination: &Location) -> Option<Unfinished>;
+    ///
+    /// # Errors
+    ///
+    /// If it is not known yet and could not be read.
+    async fn find(&self, destination: &Location) -> Result<Option<Unfinished>>;
 
     /// Remembers, durably before it returns. A later note for the same destination replaces an
     /// earlier one.
@@ -49,8 +53,8 @@ pub struct NoLog;
 
 #[async_trait]
 impl UnfinishedLog for NoLog {
-    fn find(&self, _: &Location) -> Option<Unfinished> {
-        None
+    async fn find(&self, _: &Location) -> Result<Option<Unfinished>> {
+        Ok(None)
     }
 
     async fn opened(&self, _: &Unfinished) -> Result<()> {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::sim::Object;
 
+type Store = BTreeMap<String, Object>;
+
 /// A snapshot that was ever completed.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -11,6 +13,12 @@ pub struct Snapshot {
     pub job: String,
     pub number: i64,
     pub objects: Vec<String>,
+}
+
+impl Snapshot {
+    fn commit(&self) -> String {
+        format!("{}/_metadata", self.folder)
+    }
 }
 
 /// What the parties have been promised.
@@ -31,42 +39,35 @@ pub struct Model {
 }
 
 impl Model {
-    fn newer(&self, job: &str, number: i64) -> usize {
-        self.snapshots
-            .iter()
-            .filter(|s| s.job == job && s.number > number)
-            .count()
+    fn there<'m>(&'m self, store: &'m Store) -> impl Iterator<Item = &'m Snapshot> {
+        let is_there = |s: &&Snapshot| store.contains_key(&s.commit());
+        self.snapshots.iter().filter(is_there)
     }
 
     /// The jobs that a snapshot counts for: its own, who has claimed it, who has claimed that one's newest...
     fn heirs<'m>(&'m self, own: &'m Snapshot) -> Vec<&'m str> {
         let mut heirs = vec![own.job.as_str()];
         let mut last = Some(own);
-        while let Some((_, job)) =
-            last.and_then(|s| self.claimed.iter().find(|(f, _)| *f == s.folder))
-        {
-            heirs.push(job);
-            last = self
-                .snapshots
-                .iter()
-                .filter(|s| s.job == *job)
-                .max_by_key(|s| s.number);
+        while let Some(heir) = last.and_then(|s| self.claimed.iter().find(|c| c.0 == s.folder)) {
+            heirs.push(&heir.1);
+            let of_heir = self.snapshots.iter().filter(|s| s.job == heir.1);
+            last = of_heir.max_by_key(|s| s.number);
         }
         heirs
     }
 
     /// May a cleaner delete `key` at this moment?
-    pub fn may_delete(&self, key: &str, store: &BTreeMap<String, Object>) -> Result<(), String> {
+    pub fn may_delete(&self, key: &str, store: &Store) -> Result<(), String> {
         if self.uploading.contains(key) {
             return Err("a checkpoint under way has uploaded it".into());
         }
-        let is_there = |s: &Snapshot| store.contains_key(&format!("{}/_metadata", s.folder));
         let Some(folder) = key.strip_suffix("/_metadata") else {
-            let user = self
-                .snapshots
-                .iter()
-                .find(|s| is_there(s) && s.objects.iter().any(|o| o == key));
-            return user.map_or(Ok(()), |s| Err(format!("{} needs it", s.folder)));
+            let mut users = self
+                .there(store)
+                .filter(|s| s.objects.iter().any(|o| o == key));
+            return users
+                .next()
+                .map_or(Ok(()), |s| Err(format!("{} needs it", s.folder)));
         };
         // A fork may write a name again that was cleaned before: the last one counts.
         let Some(own) = self.snapshots.iter().rev().find(|s| s.folder == folder) else {
@@ -75,53 +76,43 @@ impl Model {
         if self.pinned.iter().any(|f| f == folder) {
             return Err("it is pinned".into());
         }
-        for (_, job) in self.started.iter().filter(|(f, _)| f == folder) {
-            if self.newer(job, own.number) == 0 {
-                return Err(format!(
-                    "{job} was started from it and has completed nothing"
-                ));
-            }
-        }
-        let heirs = self.heirs(own);
-        let newer = |s: &&Snapshot| s.number > own.number && heirs.contains(&s.job.as_str());
-        if self.snapshots.iter().filter(newer).count() < self.keep_last {
+        let newer_of = |jobs: &[&str]| {
+            let newer = |s: &&Snapshot| s.number > own.number && jobs.contains(&s.job.as_str());
+            self.snapshots.iter().filter(newer).count()
+        };
+        let waits = |(from, job): &&(String, String)| from == folder && newer_of(&[job]) == 0;
+        if let Some((_, job)) = self.started.iter().find(waits) {
             return Err(format!(
-                "it is among the last {} of its job",
-                self.keep_last
+                "{job} was started from it and has completed nothing"
             ));
         }
-        Ok(())
+        match newer_of(&self.heirs(own)) < self.keep_last {
+            true => Err(format!(
+                "it is among the last {} of its job",
+                self.keep_last
+            )),
+            false => Ok(()),
+        }
     }
 
     /// What is left that nothing refers to.
-    pub fn unreferenced(&self, store: &BTreeMap<String, Object>) -> Vec<String> {
-        let mut needed: HashSet<String> = HashSet::new();
-        for s in &self.snapshots {
-            if store.contains_key(&format!("{}/_metadata", s.folder)) {
-                needed.insert(format!("{}/_metadata", s.folder));
-                needed.extend(s.objects.iter().cloned());
-            }
-        }
-        store
-            .keys()
-            .filter(|k| !k.contains("/.forkpoint/") && !needed.contains(*k))
-            .cloned()
-            .collect()
+    pub fn unreferenced(&self, store: &Store) -> Vec<String> {
+        let of = |s: &Snapshot| {
+            s.objects
+                .iter()
+                .cloned()
+                .chain([s.commit()])
+                .collect::<Vec<_>>()
+        };
+        let needed: HashSet<String> = self.there(store).flat_map(of).collect();
+        let left = |key: &&String| !key.contains("/.forkpoint/") && !needed.contains(*key);
+        store.keys().filter(left).cloned().collect()
     }
 
     /// Snapshots that are there and lack objects which no job has deleted.
-    pub fn broken(&self, store: &BTreeMap<String, Object>) -> Vec<String> {
-        let is_there = |s: &&Snapshot| store.contains_key(&format!("{}/_metadata", s.folder));
-        let lacks = |s: &&Snapshot| {
-            s.objects
-                .iter()
-                .any(|o| !store.contains_key(o) && !self.deleted_by_jobs.contains(o))
-        };
-        self.snapshots
-            .iter()
-            .filter(is_there)
-            .filter(lacks)
-            .map(|s| s.folder.clone())
-            .collect()
+    pub fn broken(&self, store: &Store) -> Vec<String> {
+        let lost = |o: &String| !store.contains_key(o) && !self.deleted_by_jobs.contains(o);
+        let broken = self.there(store).filter(|s| s.objects.iter().any(lost));
+        broken.map(|s| s.folder.clone()).collect()
     }
 }

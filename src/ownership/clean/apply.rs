@@ -18,7 +18,7 @@ use super::super::evidence::{MissingEvidence, MissingReason, incomplete_error};
 use super::super::layout::common_root;
 use super::super::lineage::Lineage;
 use super::super::names::ObjectId;
-use super::super::record::nonce;
+use super::super::record::{ledger_at, nonce};
 use super::super::survey::{Survey, survey};
 use super::marks::{homes, open_ledger, remove_marks, write_marks};
 use super::plan::{PlanHeader, PlanSource};
@@ -32,6 +32,8 @@ pub const LEASE_MS: u64 = 2 * 3_600_000;
 const LOT: usize = 8_000;
 /// Failures that a report names.
 const NAMED_AT_MOST: usize = 10;
+/// Objects of a plan that are looked at to find out whether it is over.
+const LOOKS: usize = 4;
 
 /// How a plan is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +80,18 @@ pub enum SpareReason {
     SnapshotStillThere,
 }
 
+/// An object of the plan that was left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Left {
+    /// The object.
+    pub object: Location,
+    /// What it is by now.
+    pub class: Class,
+    /// A snapshot that stays and needs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Location>,
+}
+
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ApplyReport {
@@ -86,7 +100,8 @@ pub struct ApplyReport {
     /// Where it stands.
     #[serde(flatten)]
     pub status: Status,
-    /// Objects that this run deleted.
+    /// Objects that this run deleted. Stores do not tell who was first: two runs at once both count what both
+    /// deleted.
     pub deleted: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -94,6 +109,8 @@ pub struct ApplyReport {
     pub gone: u64,
     /// Objects of the plan that were left, by reason.
     pub spared: BTreeMap<SpareReason, u64>,
+    /// The first of those that are needed, or may not go, by now.
+    pub left: Vec<Left>,
     /// Objects that could not be deleted.
     pub failed: u64,
     /// The first of them, with the reason.
@@ -125,7 +142,7 @@ pub async fn apply_plan(
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<ApplyReport> {
-    let header = plan.header()?;
+    let header = plan.checked()?;
     let mut report = ApplyReport {
         plan: header.plan.clone(),
         status: Status::Done,
@@ -133,6 +150,7 @@ pub async fn apply_plan(
         bytes: 0,
         gone: 0,
         spared: BTreeMap::new(),
+        left: Vec::new(),
         failed: 0,
         failures: Vec::new(),
         unattempted: 0,
@@ -142,6 +160,10 @@ pub async fn apply_plan(
     }
     refuse_many(header.objects, options)?;
     let homes = homes(&header, plan)?;
+    if is_over(access, plan, &header, progress).await? {
+        report.gone = header.objects;
+        return Ok(report);
+    }
     let (ledger, entry) = open_ledger(access, &header).await?;
     let ready = entry.opened_unix_ms.saturating_add(options.grace_ms);
     if access.now() < ready {
@@ -179,6 +201,34 @@ pub async fn apply_plan(
         access.remove_empty_folders(&ledger, root).await;
     }
     Ok(report)
+}
+
+/// True for a plan that was applied to its end before: no run of it is open and nothing that it names is there.
+/// A few looks; only when these find nothing, a survey.
+async fn is_over(
+    access: &dyn Access,
+    plan: &PlanSource,
+    header: &PlanHeader,
+    progress: &dyn Progress,
+) -> Result<bool> {
+    if let Some(root) = header.roots.first()
+        && access.find(&ledger_at(root, &header.plan)).await?.is_some()
+    {
+        return Ok(false);
+    }
+    for entry in plan.first(LOOKS)? {
+        if access.find(&entry.object).await?.is_some() {
+            return Ok(false);
+        }
+    }
+    let survey = survey(access, &header.roots, progress).await?;
+    let mut there = false;
+    plan.each(|entry| {
+        let found = survey.names.find(&entry.object);
+        there |= found.is_some_and(|id| survey.fact(id).listed);
+    })?;
+    let listed = |m: &MissingEvidence| m.reason != MissingReason::IncompleteListing;
+    Ok(!there && survey.missing.iter().all(listed))
 }
 
 fn refuse_many(objects: u64, options: &ApplyOptions) -> Result<()> {
@@ -288,6 +338,7 @@ impl Run<'_> {
         let mut dead = Dead::default();
         let mut spare = |reason| *report.spared.entry(reason).or_insert(0) += 1;
         let mut gone = 0;
+        let mut left = Vec::new();
         self.plan.each(|entry| {
             let Some(id) = survey
                 .names
@@ -313,12 +364,29 @@ impl Run<'_> {
                 _ => false,
             };
             match may_go {
-                false => spare(SpareReason::NeededNow),
+                false => {
+                    if left.len() < NAMED_AT_MOST {
+                        let stays = |n: &&u32| {
+                            let fate = classified.fates.get(**n as usize);
+                            fate.is_some_and(|fate| !fate.stays.is_empty())
+                        };
+                        let user = users.iter().find(stays).or(users.first());
+                        left.push(Left {
+                            object: entry.object,
+                            class: class.unwrap_or(Class::Live),
+                            by: user
+                                .and_then(|n| survey.nodes.get(*n as usize))
+                                .map(|node| node.directory.clone()),
+                        });
+                    }
+                    spare(SpareReason::NeededNow);
+                }
                 true if commits.contains(&id) => dead.commits.push(id),
                 true => dead.others.push(id),
             }
         })?;
         report.gone = gone;
+        report.left = left;
         Ok(dead)
     }
 

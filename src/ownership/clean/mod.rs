@@ -10,7 +10,9 @@ mod apply;
 mod marks;
 mod plan;
 
-pub use apply::{ApplyOptions, ApplyReport, GRACE_MS, LEASE_MS, SpareReason, Status, apply_plan};
+pub use apply::{
+    ApplyOptions, ApplyReport, GRACE_MS, LEASE_MS, Left, SpareReason, Status, apply_plan,
+};
 pub use plan::{
     CleanPlan, GoingSnapshot, PLAN_VERSION, PlanEntry, PlanHeader, PlanSource, plan_clean,
 };

@@ -202,33 +202,14 @@ impl CleanPlan {
 
     fn id(&self, lineage: &Lineage<'_>) -> String {
         let survey = lineage.survey();
-        let mut hash = Sha256::new();
-        for root in &self.header.roots {
-            hash.update(root.to_string());
-            hash.update([0]);
-        }
-        for rule in &self.header.keep {
-            hash.update(rule);
-            hash.update([0]);
-        }
-        // Numbers of objects depend on the order of a listing, places do not.
-        let mut folded = [0u8; 32];
+        let mut digest = PlanDigest::of(&self.header);
         for id in self.going() {
-            let mut one = Sha256::new();
             if let Some(at) = survey.names.location(id) {
-                one.update(at.key());
-            }
-            one.update(survey.fact(id).fingerprint.to_le_bytes());
-            for (sum, byte) in folded.iter_mut().zip(one.finalize()) {
-                *sum ^= byte;
+                let fingerprint = format!("{:016x}", survey.fact(id).fingerprint);
+                digest.add(&at, &fingerprint);
             }
         }
-        hash.update(folded);
-        hash.finalize()
-            .iter()
-            .take(8)
-            .map(|b| format!("{b:02x}"))
-            .collect()
+        digest.finish()
     }
 
     /// Writes the plan as text.
@@ -256,6 +237,54 @@ impl CleanPlan {
             }
         }
         to.flush().map_err(failed)
+    }
+}
+
+/// The digest of a plan that is its id. Numbers of objects depend on the order of a listing, places do not:
+/// the order of the entries does not count.
+struct PlanDigest {
+    hash: Sha256,
+    folded: [u8; 32],
+}
+
+impl PlanDigest {
+    fn of(header: &PlanHeader) -> PlanDigest {
+        let mut hash = Sha256::new();
+        let mut add = |text: &str| {
+            hash.update(text);
+            hash.update([0]);
+        };
+        header.roots.iter().for_each(|root| add(&root.to_string()));
+        header.keep.iter().for_each(|rule| add(rule));
+        add(&format!("{} {}", header.min_age_ms, header.objects));
+        for snapshot in &header.snapshots {
+            add(&snapshot.directory.to_string());
+        }
+        header.staying.iter().for_each(|at| add(&at.to_string()));
+        PlanDigest {
+            hash,
+            folded: [0; 32],
+        }
+    }
+
+    fn add(&mut self, at: &Location, fingerprint: &str) {
+        let mut one = Sha256::new();
+        one.update(at.to_string());
+        one.update([0]);
+        one.update(fingerprint);
+        for (sum, byte) in self.folded.iter_mut().zip(one.finalize()) {
+            *sum ^= byte;
+        }
+    }
+
+    fn finish(mut self) -> String {
+        self.hash.update(self.folded);
+        self.hash
+            .finalize()
+            .iter()
+            .take(8)
+            .map(|b| format!("{b:02x}"))
+            .collect()
     }
 }
 
@@ -302,6 +331,57 @@ impl PlanSource {
             )),
             _ => serde_json::from_value(value).map_err(|e| damaged(1, &e.to_string())),
         }
+    }
+
+    /// The first line of a plan that is as it was made: every entry lies in a root of the plan, and the digest
+    /// of all of them is the plan's id.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PlanSource::each`], and `Corrupt` for a plan that somebody has changed.
+    pub fn checked(&self) -> Result<PlanHeader> {
+        let header = self.header()?;
+        let mut digest = PlanDigest::of(&header);
+        let mut stranger = None;
+        self.each(|entry| {
+            digest.add(&entry.object, &entry.fingerprint);
+            if stranger.is_none() && !header.roots.iter().any(|r| r.contains(&entry.object)) {
+                stranger = Some(entry.object);
+            }
+        })?;
+        if let Some(at) = stranger {
+            return Err(
+                Error::corrupt("the plan names an object outside of its roots")
+                    .during("read the plan")
+                    .at(at)
+                    .hint("make the plan anew"),
+            );
+        }
+        match digest.finish() == header.plan {
+            true => Ok(header),
+            false => Err(Error::corrupt(
+                "the plan is not as it was made: its entries do not give its id",
+            )
+            .during("read the plan")
+            .hint(
+                "a plan is applied whole or not at all; pin what shall stay and make the plan anew",
+            )),
+        }
+    }
+
+    /// The first `most` entries.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PlanSource::each`].
+    pub(crate) fn first(&self, most: usize) -> Result<Vec<PlanEntry>> {
+        let mut first = Vec::new();
+        self.each(|entry| {
+            if first.len() < most {
+                first.push(entry);
+            }
+        })?;
+        Ok(first)
     }
 
     /// Calls `each` for every entry, in their order.

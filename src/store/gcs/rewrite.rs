@@ -74,6 +74,7 @@ impl GcsBucket {
     ) -> Result<Copied> {
         let mut token = log
             .find(order.destination)
+            .await?
             .filter(|known| known.source_tag.as_deref() == order.source_tag)
             .and_then(|known| known.token);
         let mut noted = token.is_some();

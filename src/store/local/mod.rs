@@ -26,6 +26,8 @@ use staging::temporary_name;
 pub(crate) use staging::Staged;
 
 const BUFFER_BYTES: usize = 1024 * 1024;
+/// Up to here one read and one write cost less than asking the kernel for a reflink or a copy, in bytes.
+const SMALL_BYTES: u64 = 32 * 1024;
 
 /// Our error for one of the file system's.
 pub(crate) fn from_io(e: io::Error, operation: &'static str, at: &Location) -> Error {
@@ -279,11 +281,13 @@ pub(crate) fn copy(
     if source_tag.is_some_and(|tag| tag != tag_of(&before)) {
         return Err(changed());
     }
-    if create_only && fs::symlink_metadata(path_of(to)).is_ok() {
+    // Before much is copied for nothing; the name is given to nobody's loss in any case.
+    let small = before.len() <= SMALL_BYTES;
+    if create_only && !small && fs::symlink_metadata(path_of(to)).is_ok() {
         return Err(from_io(io::ErrorKind::AlreadyExists.into(), "write", to));
     }
     let mut staged = Staged::begin(to)?;
-    let method = match reflink(&source, staged.file()) {
+    let method = match !small && reflink(&source, staged.file()) {
         true => Method::LocalReflink,
         false => {
             let copied = copy_bytes(&mut source, staged.file(), before.len())
@@ -347,7 +351,7 @@ fn reflink(_: &File, _: &File) -> bool {
 fn copy_bytes(source: &mut File, destination: &mut File, size: u64) -> io::Result<u64> {
     let mut done = 0;
     #[cfg(target_os = "linux")]
-    while done < size {
+    while done < size && size > SMALL_BYTES {
         let step = usize::try_from(size - done)
             .unwrap_or(usize::MAX)
             .min(1 << 30);
@@ -362,9 +366,12 @@ fn copy_bytes(source: &mut File, destination: &mut File, size: u64) -> io::Resul
     if done == size {
         return Ok(done);
     }
-    source.seek(io::SeekFrom::Start(done))?;
-    destination.seek(io::SeekFrom::Start(done))?;
-    let mut buffer = vec![0; BUFFER_BYTES];
+    if done > 0 {
+        source.seek(io::SeekFrom::Start(done))?;
+        destination.seek(io::SeekFrom::Start(done))?;
+    }
+    let small = usize::try_from(size).unwrap_or(BUFFER_BYTES) + 1;
+    let mut buffer = vec![0; small.min(BUFFER_BYTES)];
     loop {
         match source.read(&mut buffer)? {
             0 => return Ok(done),

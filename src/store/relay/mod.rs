@@ -45,6 +45,14 @@ pub(crate) fn part_size(size: u64) -> u64 {
     PART_BYTES.max(size.div_ceil(MAX_PARTS).div_ceil(MIB) * MIB)
 }
 
+/// Size of each chunk of a resumable upload but the last, in bytes: each is a round trip of its own, so they
+/// are as large as lets some be in memory at once. Google takes multiples of 256 KiB only. Source: the page
+/// Resumable uploads of Cloud Storage's documentation.
+fn chunk_size(memory: u64) -> u64 {
+    const MIB: u64 = 1024 * 1024;
+    (memory / 4 / MIB * MIB).clamp(PART_BYTES, 4 * PART_BYTES)
+}
+
 /// Streams one object from store to store.
 pub(crate) async fn copy(
     stores: &Stores,
@@ -237,7 +245,8 @@ async fn in_chunks(
     let session = gcs.begin_upload(wire, order).await?;
     let mut check = read::Check::summing(stores, order)?;
     let mut sum = None;
-    let mut parts = std::pin::pin!(read::parts(stores, order, part_size(order.size), |_| false));
+    let chunk = chunk_size(stores.relay_memory());
+    let mut parts = std::pin::pin!(read::parts(stores, order, chunk, |_| false));
     while let Some(part) = parts.next().await {
         let part = part?;
         let end = part.start + part.bytes.len() as u64;

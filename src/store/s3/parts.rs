@@ -109,7 +109,7 @@ impl S3Bucket {
         order: &CopyOrder<'_>,
         log: &dyn UnfinishedLog,
     ) -> Result<Option<(String, u64, HashMap<u32, String>)>> {
-        let Some(known) = log.find(order.destination) else {
+        let Some(known) = log.find(order.destination).await? else {
             return Ok(None);
         };
         let at = order.destination;
