@@ -162,10 +162,14 @@ async fn one(
     let journal_root = destination.parent().ok_or_else(|| {
         Error::invalid("name the object to write, not only its bucket").at(&destination)
     })?;
-    let stat = stores.stat(&source).await.map_err(|e| match e.kind() {
-        ErrorKind::NotFound => e.hint("of a folder, duplicate all objects with --recursive"),
-        _ => e,
-    })?;
+    let stat = match stores.stat(&source).await {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            // Some services do not say which of the two is missing.
+            stores.check_bucket(&source).await?;
+            return Err(e.hint("of a folder, duplicate all objects with --recursive"));
+        }
+        other => other?,
+    };
     let mut options = args.options();
     options.source = Some(stat.clone());
     let cancel = Cancel::default();

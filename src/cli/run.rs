@@ -1,6 +1,6 @@
 //! `forkpoint run`.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fork::{RunOptions, Slice, read_plan, run_slice};
 use crate::progress::Cancel;
 use crate::report::{run_json, run_text};
@@ -19,12 +19,7 @@ pub(super) struct Args {
     /// The plan, as `forkpoint plan --workers N --out PLAN` wrote it: a file or a URL.
     plan: String,
     /// Whose share, from 0 (or --all). Kubernetes tells it to the pods of an Indexed Job.
-    #[arg(
-        long,
-        value_name = "I",
-        env = "JOB_COMPLETION_INDEX",
-        required_unless_present = "all"
-    )]
+    #[arg(long, value_name = "I", env = "JOB_COMPLETION_INDEX")]
     worker: Option<u32>,
     /// The shares of all workers, as far as they are not done.
     #[arg(long)]
@@ -42,7 +37,12 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let plan = read_plan(stores, &location::parse(&args.plan)?).await?;
     let slice = match (args.all, args.worker) {
         (false, Some(worker)) => Slice::Worker(worker),
-        _ => Slice::All,
+        (false, None) => {
+            return Err(Error::invalid("whose share of the plan?").hint(
+                "--worker I does that of worker I, counted from 0; --all does what all of them have left",
+            ));
+        }
+        (true, _) => Slice::All,
     };
     let options = RunOptions {
         execute: ExecuteOptions {

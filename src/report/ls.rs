@@ -41,7 +41,11 @@ pub fn ls_text(tree: &FamilyTree) -> String {
         rows.extend(branch.snapshots.iter().map(|s| row(tree, s)));
     }
     if rows.len() == 1 {
-        return format!("no snapshot\n{}", missing_text(&tree.missing));
+        let none = match tree.missing.is_empty() {
+            true => "no snapshot\n",
+            false => "no snapshot was seen, but not all could be\n",
+        };
+        return format!("{none}{}", missing_text(&tree.missing));
     }
     format!(
         "{}{}",

@@ -304,7 +304,9 @@ impl RestorePlan {
     /// `Unsupported` for a newer version, `Corrupt` for anything else that is no plan.
     pub fn from_json(bytes: &[u8]) -> Result<RestorePlan> {
         let damaged = |e: serde_json::Error| {
-            Error::corrupt(format!("this is no restore plan: {e}")).caused_by(e)
+            Error::corrupt(format!("this is no restore plan: {e}"))
+                .caused_by(e)
+                .hint("name the file or URL that `forkpoint plan --workers N --out PLAN` wrote, whole")
         };
         let Version { version } = serde_json::from_slice(bytes).map_err(damaged)?;
         if version > RESTORE_PLAN_VERSION {

@@ -297,10 +297,16 @@ impl Stores {
         destination: &Location,
         options: &DuplicateOptions,
     ) -> Result<Receipt> {
-        if self.is_same(source, destination).await? {
-            return Err(Error::invalid("source and destination are the same object")
+        let same = || {
+            Error::invalid("source and destination are the same object")
                 .during("duplicate")
-                .at(source));
+                .at(source)
+        };
+        // Where nothing is to be replaced, a destination that is there is found out in any case.
+        let local = [source, destination].map(Location::provider) == [Provider::Local; 2];
+        let later = local && options.existing == Existing::Refuse;
+        if !later && self.is_same(source, destination).await? {
+            return Err(same());
         }
         let stat = match &options.source {
             Some(stat) => stat.clone(),
@@ -337,6 +343,13 @@ impl Stores {
         let mut copied = self
             .carry_out(choice.method, &order, &from, &to, options)
             .await;
+        if let Err(e) = &copied
+            && later
+            && e.kind() == ErrorKind::AlreadyExists
+            && self.is_same(source, destination).await?
+        {
+            return Err(same());
+        }
         if let Err(e) = &copied
             && matches!(choice.method, Method::S3PartCopy | Method::AzureBlockCopy)
             && e.kind() == ErrorKind::Unsupported

@@ -34,6 +34,7 @@ pub(crate) fn from_client(
             ),
         ),
         _ if names_missing_bucket(&text) => missing_bucket(),
+        _ if asked_the_machine(&text) => no_credentials(),
         _ if text.contains(" 403 ") || text.contains(" 401 ") => denied(&text),
         // One object of a batch of deletions, of which only the code is told.
         _ if text.contains("(code: AccessDenied)") => denied(&text),
@@ -50,6 +51,22 @@ pub(crate) fn from_client(
         ErrorKind::Denied => error.hint(CREDENTIALS_HINT),
         _ => error,
     }
+}
+
+fn no_credentials() -> (ErrorKind, String) {
+    let message = "no credentials are set, and this machine has none of its own";
+    (ErrorKind::Denied, message.into())
+}
+
+/// True if the client found no credentials and asked the addresses at which clouds give them to their own machines.
+fn asked_the_machine(text: &str) -> bool {
+    [
+        "169.254.169.254",
+        "169.254.170.2",
+        "metadata.google.internal",
+    ]
+    .iter()
+    .any(|host| text.contains(host))
 }
 
 /// Our error for an answer with a failure status, or with an error in the body of a success.
@@ -239,6 +256,9 @@ fn denied_as(code: &str) -> (ErrorKind, String) {
 }
 
 fn denied(text: &str) -> (ErrorKind, String) {
+    if asked_the_machine(text) {
+        return no_credentials();
+    }
     let code = service_code(text)
         .map(|c| format!(" ({c})"))
         .unwrap_or_default();
@@ -272,5 +292,22 @@ fn brief(text: &str) -> String {
     match line.char_indices().nth(300) {
         Some((at, _)) => format!("{}...", &line[..at]),
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_credentials_are_named_as_such() {
+        let source = "Error performing GET http://169.254.169.254/latest/api/token in 1ms";
+        let e = object_store::Error::Generic {
+            store: "S3",
+            source: source.into(),
+        };
+        let e = from_client(e, "read", "s3://b/k");
+        assert_eq!(e.kind(), ErrorKind::Denied);
+        assert!(e.to_string().contains("no credentials are set"), "{e}");
     }
 }

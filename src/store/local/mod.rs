@@ -370,17 +370,19 @@ fn copy_bytes(source: &mut File, destination: &mut File, size: u64) -> io::Resul
         source.seek(io::SeekFrom::Start(done))?;
         destination.seek(io::SeekFrom::Start(done))?;
     }
-    let small = usize::try_from(size).unwrap_or(BUFFER_BYTES) + 1;
-    let mut buffer = vec![0; small.min(BUFFER_BYTES)];
-    loop {
+    let left = usize::try_from(size - done).unwrap_or(BUFFER_BYTES);
+    let mut buffer = vec![0; left.clamp(1, BUFFER_BYTES)];
+    // A file that has grown since is found out by its times.
+    while done < size {
         match source.read(&mut buffer)? {
-            0 => return Ok(done),
+            0 => break,
             n => {
                 destination.write_all(buffer.get(..n).unwrap_or_default())?;
                 done += n as u64;
             }
         }
     }
+    Ok(done)
 }
 
 #[cfg(test)]
