@@ -5,6 +5,7 @@
     benches/peers/speed.py --peers peers-venv/bin seaweed      # bucket to bucket on SeaweedFS
     benches/peers/speed.py --peers peers-venv/bin relay        # SeaweedFS to fake-gcs-server and Azurite
     sudo benches/peers/speed.py local                          # XFS, btrfs and ext4 in loop mounts, against cp
+    sudo benches/peers/speed.py stores                         # `forkpoint probe` on loop mounts and emulators
     benches/peers/speed.py memory                              # peak memory for 1,000,000 objects
     benches/peers/speed.py --peers peers-venv/bin all
 
@@ -337,7 +338,33 @@ def memory(options, tools):
     return result
 
 
-PARTS = {"small": small, "seaweed": seaweed, "relay": relay, "local": local, "memory": memory}
+def stores(options, tools):
+    result = Result("Which stores duplicate fast: `forkpoint probe`, emulators and loop mounts on this machine",
+                    ["store", "method", "4 KiB, ms", "64 MiB, ms", "1 GiB, ms", "1 GiB, MiB/s"])
+    own = next(t for t in tools if t.name == "forkpoint")
+
+    def probe(name, url, ends, sizes):
+        with alone(options):
+            ran = must(own.run(["probe", url, "--sizes", ",".join(str(s // 1024) for s in sizes), "--rounds", "3", "--format", "json", "--quiet"], ends, 590))
+        found = {s["bytes"]: s for s in json.loads(ran.out)["sizes"]}
+        cell = lambda size: f"{found[size]['median_ms']:,.1f}" if size in found else "—"
+        largest = found.get(GIB)
+        methods = dict.fromkeys(f["method"] for f in found.values())
+        result.rows.append([name, ", ".join(methods), cell(4096), cell(64 * MIB), cell(GIB),
+                            f"{1024 / (largest['median_ms'] / 1000):,.0f}" if largest else "—"])
+        say("stores " + " / ".join(result.rows[-1]))
+
+    sizes = [4096, 64 * MIB, GIB]
+    for kind in ("xfs", "btrfs", "ext4"):
+        with mounted(kind, 8 * GIB, options.work) as at:
+            probe(f"{kind} (files)", at, Endpoints(), sizes)
+    for name, emulator, url in (("SeaweedFS (S3)", "s3", "s3://emu-a/probe"), ("fake-gcs-server", "gcs", "gs://emu-a/probe"), ("Azurite", "azure", "az://emu-a/probe")):
+        with emulators(emulator) as ends:
+            probe(name, url, ends, sizes)
+    return result
+
+
+PARTS = {"stores": stores, "small": small, "seaweed": seaweed, "relay": relay, "local": local, "memory": memory}
 
 
 def main():

@@ -173,6 +173,16 @@ fn unnamed(folder: &Path) -> Option<File> {
 fn link_unnamed(file: &File, destination: &Path) -> io::Result<()> {
     use rustix::fs::{AtFlags, CWD};
     use std::os::fd::AsRawFd;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    // Kernels before 6.10 allow it to the administrator only.
+    static BY_DESCRIPTOR: AtomicBool = AtomicBool::new(true);
+    if BY_DESCRIPTOR.load(Ordering::Relaxed) {
+        match rustix::fs::linkat(file, "", CWD, destination, AtFlags::EMPTY_PATH) {
+            // Also when the destination's folder has gone: the other way then says so.
+            Err(rustix::io::Errno::NOENT) => BY_DESCRIPTOR.store(false, Ordering::Relaxed),
+            other => return Ok(other?),
+        }
+    }
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::linkat(
         CWD,
