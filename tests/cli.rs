@@ -557,3 +557,34 @@ async fn probe_says_what_a_store_does_and_leaves_nothing() {
         }
     }
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_probe_that_is_stopped_leaves_nothing_either() {
+    if !Service::S3.is_there("a stopped probe") {
+        return;
+    }
+    let at = Service::S3.place(0, "stopped-probe");
+    let mut child = support::command(&["probe", &at.to_string(), "--rounds", "3"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let stores = emulator_stores();
+    // Until one of the larger objects is being written.
+    for _ in 0..600 {
+        let uploads = stores.open_uploads(&at).await.unwrap();
+        if !uploads.is_empty() || child.try_wait().unwrap().is_some() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let asked = std::process::Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status();
+    assert!(asked.unwrap().success());
+    let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await;
+    assert_eq!(ended.unwrap().code(), Some(6));
+    assert!(stores.list(&at).await.unwrap().is_empty());
+    assert!(stores.open_uploads(&at).await.unwrap().is_empty());
+}

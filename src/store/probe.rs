@@ -11,7 +11,7 @@ use crate::progress::{Cancel, Progress};
 
 use super::duplicate::{CopyOrder, DuplicateOptions, Preserve};
 
-use super::location::Location;
+use super::location::{Location, Provider};
 use super::method::{Choice, Method};
 use super::open::{Backend, Store, Stores};
 use super::{errors, local};
@@ -162,6 +162,17 @@ impl Stores {
         };
         progress.end();
         for folder in [&from, &to] {
+            // Of an object that was being written, or copied in parts.
+            if folder.provider() == Provider::S3 {
+                match self.open_uploads(folder).await {
+                    Ok(uploads) => {
+                        for upload in uploads {
+                            self.abort_upload(&upload).await?;
+                        }
+                    }
+                    Err(e) => tracing::warn!(%e, "open uploads could not be looked for"),
+                }
+            }
             for (at, _) in self.list(folder).await? {
                 self.delete(&at).await?;
             }
