@@ -42,6 +42,16 @@ fn blocks_are_shared_and_copies_independent(make: &[&str]) {
         duplicate(&elsewhere.path().join("c"), &mounted.folder.join("d")),
         "local-copy"
     );
+    let only = |from: &Path, to: &Path| {
+        let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
+        support::run(&["duplicate", "--reflink-only", from, to])
+            .status
+            .code()
+    };
+    assert_eq!(only(&b, &mounted.folder.join("e")), Some(0));
+    assert_eq!(only(&b, &mounted.folder.join("e")), Some(3), "it is there");
+    assert_eq!(only(&b, &elsewhere.path().join("e")), Some(1));
+    assert!(!elsewhere.path().join("e").exists());
 }
 
 #[test]

@@ -5,7 +5,10 @@ use clap::ValueEnum;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Cancel;
 use crate::report::{duplicate_json, duplicate_text, tree_json, tree_text};
-use crate::store::{DuplicateOptions, Durability, Existing, Level, Location, Preserve, Stores};
+use crate::store::{
+    DuplicateOptions, Durability, Existing, Level, Location, Preserve, Provider, Receipt, Stores,
+    here,
+};
 use crate::tree::{TreeReport, TreeRequest, duplicate_tree, parse_names};
 
 use super::ui::Ui;
@@ -52,6 +55,9 @@ pub(super) struct Args {
     /// On local disk give the same file a second name. The two are then one file, not independent.
     #[arg(long)]
     hard_link: bool,
+    /// On local disk share blocks with the source, or fail where the file system cannot.
+    #[arg(long, conflicts_with = "hard_link")]
+    reflink_only: bool,
     /// Do not wait until local files would survive a loss of power.
     #[arg(long)]
     no_sync: bool,
@@ -118,6 +124,7 @@ impl Args {
             part_size: self.part_size.saturating_mul(MIB),
             keep_layout: self.keep_layout,
             hard_link: self.hard_link,
+            reflink_only: self.reflink_only,
             durability: if self.no_sync {
                 Durability::Never
             } else {
@@ -162,6 +169,9 @@ async fn one(
     let journal_root = destination.parent().ok_or_else(|| {
         Error::invalid("name the object to write, not only its bucket").at(&destination)
     })?;
+    if let Some(receipt) = at_once(args, &source, &destination, stores).await? {
+        return told(args, &receipt, stores).await;
+    }
     let stat = match stores.stat(&source).await {
         Err(e) if e.kind() == ErrorKind::NotFound => {
             // Some services do not say which of the two is missing.
@@ -192,16 +202,7 @@ async fn one(
     use crate::progress::Progress;
     ui.begin("duplicating", 1, stat.size);
     let watch = tokio::spawn(interrupt::stop_on_interrupt(cancel));
-    let local = [&source, &destination].map(|at| at.provider() == crate::store::Provider::Local);
-    let result = match local {
-        // On one thread: handing its pieces from thread to thread takes longer than a reflink does.
-        [true, true] => {
-            let (stores, from, to) = (stores.clone(), source.clone(), destination.clone());
-            let copy = async move { stores.duplicate(&from, &to, &options).await };
-            crate::store::in_a_row(copy).await.and_then(|copied| copied)
-        }
-        _ => stores.duplicate(&source, &destination, &options).await,
-    };
+    let result = stores.duplicate(&source, &destination, &options).await;
     watch.abort();
     ui.end();
     let receipt = result
@@ -213,20 +214,52 @@ async fn one(
     if let Some(journal) = &journal {
         journal.finish(false).await?;
     }
+    told(args, &receipt, stores).await
+}
+
+/// A local file whose blocks can be shared is there before a thread for copying has started. `None` for all
+/// others, and for what the usual way tells better.
+async fn at_once(
+    args: &Args,
+    source: &Location,
+    destination: &Location,
+    stores: &Stores,
+) -> Result<Option<Receipt>> {
+    let local = [source, destination].map(Location::provider) == [Provider::Local; 2];
+    if !local || args.hard_link {
+        return Ok(None);
+    }
+    let options = DuplicateOptions {
+        reflink_only: true,
+        ..args.options()
+    };
+    match here(stores.duplicate(source, destination, &options)).await {
+        Ok(receipt) => Ok(Some(receipt)),
+        Err(e) => match e.kind() {
+            ErrorKind::Unsupported if args.reflink_only => Err(e),
+            ErrorKind::Unsupported | ErrorKind::NotFound => Ok(None),
+            ErrorKind::AlreadyExists => Err(e.hint("--overwrite replaces it")),
+            _ => Err(e),
+        },
+    }
+}
+
+/// What was done, verified as far as was asked for.
+async fn told(args: &Args, receipt: &Receipt, stores: &Stores) -> Result<Output> {
     let level = args.verify.map_or(Level::None, Sure::level);
     if level > Level::None {
-        let there = stores.stat(&destination).await?;
+        let there = stores.stat(&receipt.destination).await?;
         let equal = there.size == receipt.bytes
-            && (level == Level::Size || stores.prove(&receipt, level).await?.is_some());
+            && (level == Level::Size || stores.prove(receipt, level).await?.is_some());
         if !equal {
             return Err(Error::corrupt("the duplicate is not equal to its source")
                 .during("verify")
-                .at(&destination));
+                .at(&receipt.destination));
         }
     }
     Ok(Output {
-        text: duplicate_text(&receipt),
-        json: duplicate_json(&receipt),
+        text: duplicate_text(receipt),
+        json: duplicate_json(receipt),
         svg: None,
         code: exit::DONE,
     })

@@ -105,6 +105,8 @@ pub struct DuplicateOptions {
     /// On local disk give the same file a second name instead of copying it. Then the two are not
     /// independent: who writes into one writes into the other.
     pub hard_link: bool,
+    /// On local disk share blocks with the source, or fail with `Unsupported` where the file system cannot.
+    pub reflink_only: bool,
     /// When local files are made durable. Object stores always are.
     pub durability: Durability,
     /// Remembers copies under way, for a run that follows a crash.
@@ -129,6 +131,7 @@ impl Default for DuplicateOptions {
             part_size: PART_SIZE_BYTES,
             keep_layout: false,
             hard_link: false,
+            reflink_only: false,
             durability: Durability::Each,
             log: Arc::new(NoLog),
             cancel: Cancel::default(),
@@ -314,6 +317,13 @@ impl Stores {
         };
         let (from, to) = (self.open(source)?, self.open(destination)?);
         let mut choice = choose(&from, &to, stat.size, options);
+        if options.reflink_only && choice.method != Method::LocalCopy {
+            return Err(
+                Error::new(ErrorKind::Unsupported, "only local files can share blocks")
+                    .during("duplicate")
+                    .at(destination),
+            );
+        }
         let order = CopyOrder {
             source,
             destination,
@@ -420,9 +430,13 @@ impl Stores {
                 let (from, to) = (order.source.clone(), order.destination.clone());
                 let (tag, create_only) = (order.source_tag.map(str::to_string), order.create_only);
                 let (link, sync) = (method == Method::LocalHardLink, order.sync);
+                let how = match options.reflink_only {
+                    true => local::How::Reflink,
+                    false => local::How::Any,
+                };
                 super::blocking(move || match link {
                     true => local::link(&from, &to, create_only),
-                    false => local::copy(&from, tag.as_deref(), &to, create_only, sync),
+                    false => local::copy(&from, tag.as_deref(), &to, create_only, sync, how),
                 })
                 .await
             }

@@ -110,6 +110,19 @@ pub(crate) async fn in_a_row<T: Send + 'static>(
     tokio::task::spawn_blocking(run).await.unwrap_or_else(ended)
 }
 
+/// Runs a future of file-system work on this very thread, for work that takes less time than another thread
+/// takes to start.
+pub(crate) async fn here<T>(work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|context| {
+        let before = AT_WORK.replace(true);
+        let polled = work.as_mut().poll(context);
+        AT_WORK.set(before);
+        polled
+    })
+    .await
+}
+
 fn ended<T>(e: tokio::task::JoinError) -> Result<T> {
     Err(Error::new(
         ErrorKind::Internal,

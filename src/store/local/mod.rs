@@ -257,6 +257,15 @@ pub(crate) fn put(at: &Location, bytes: &[u8], create_only: bool) -> Result<Stat
     staged.publish(at, create_only, true)
 }
 
+/// How a file may be copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// As is quickest.
+    Any,
+    /// By sharing its blocks, or not at all.
+    Reflink,
+}
+
 /// Makes an independent copy of a file.
 pub(crate) fn copy(
     from: &Location,
@@ -264,6 +273,7 @@ pub(crate) fn copy(
     to: &Location,
     create_only: bool,
     sync: bool,
+    how: How,
 ) -> Result<Copied> {
     let mut source = File::open(path_of(from)).map_err(|e| from_io(e, "read", from))?;
     let before = source.metadata().map_err(|e| from_io(e, "read", from))?;
@@ -282,13 +292,21 @@ pub(crate) fn copy(
         return Err(changed());
     }
     // Before much is copied for nothing; the name is given to nobody's loss in any case.
-    let small = before.len() <= SMALL_BYTES;
+    let small = before.len() <= SMALL_BYTES && how == How::Any;
     if create_only && !small && fs::symlink_metadata(path_of(to)).is_ok() {
         return Err(from_io(io::ErrorKind::AlreadyExists.into(), "write", to));
     }
     let mut staged = Staged::begin(to)?;
     let method = match !small && reflink(&source, staged.file()) {
         true => Method::LocalReflink,
+        false if how == How::Reflink => {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the file system does not share blocks between these files",
+            )
+            .during("write")
+            .at(to));
+        }
         false => {
             let copied = copy_bytes(&mut source, staged.file(), before.len())
                 .map_err(|e| from_io(e, "write", to))?;
@@ -401,7 +419,7 @@ mod tests {
         let (a, b) = (root.join("a").unwrap(), root.join("sub/b#1").unwrap());
         put(&a, b"first", true).unwrap();
         for _ in 0..3 {
-            copy(&a, None, &b, false, true).unwrap();
+            copy(&a, None, &b, false, true, How::Any).unwrap();
         }
         let mut file = fs::OpenOptions::new()
             .write(true)
@@ -419,7 +437,7 @@ mod tests {
         put(&a, b"new", true).unwrap();
         put(&b, b"old", true).unwrap();
         assert_eq!(
-            copy(&a, None, &b, true, true).unwrap_err().kind(),
+            copy(&a, None, &b, true, true, How::Any).unwrap_err().kind(),
             ErrorKind::AlreadyExists
         );
         assert_eq!(
@@ -436,7 +454,7 @@ mod tests {
         put(&a, b"one", true).unwrap();
         let tag = stat(&a).unwrap().tag;
         put(&a, b"three", false).unwrap();
-        let e = copy(&a, tag.as_deref(), &b, true, true).unwrap_err();
+        let e = copy(&a, tag.as_deref(), &b, true, true, How::Any).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Conflict);
         assert!(stat(&b).is_err());
     }
