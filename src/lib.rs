@@ -68,6 +68,74 @@
 //! reasons, and [`ownership::clean`] plans and applies deletions. Engines keep their shared state in an
 //! [`ownership::SharedStateRegistry`].
 //!
+//! # Write your first snapshot
+//!
+//! For an engine or a training loop without a snapshot format of its own:
+//! `cargo add forkpoint --no-default-features`, `cargo add tokio --features full`, and this, which is a whole
+//! program. Where it runs, `/data/jobs/first` may as well be `s3://bucket/jobs/first`, `gs://...` or `az://...`.
+//!
+//! ```
+//! use forkpoint::store::{Location, Stores};
+//! use forkpoint::writer::{Details, Job, JobDescription, JobOptions, Start, State, SubtaskWriter};
+//!
+//! #[tokio::main]
+//! async fn main() -> forkpoint::Result<()> {
+//!     let stores = Stores::from_env();
+//!     # let folder = std::env::temp_dir().join(format!("forkpoint-first-{}", std::process::id()));
+//!     # let home = Location::parse(&folder.display().to_string())?;
+//!     # #[cfg(any())]
+//!     let home = Location::parse("/data/jobs/first")?;
+//!
+//!     // The job: one operator with two subtasks. It goes on from its newest snapshot, if there is one.
+//!     let job = JobDescription::new("first").operator("counts", 2);
+//!     let (job, restored) =
+//!         Job::start(&stores, &home, &job, &Start::newest(), JobOptions::default()).await?;
+//!     if let Some(restored) = &restored {
+//!         for share in &restored.subtasks {
+//!             for state in &share.states {
+//!                 println!("subtask {}: {} files of `{}`", share.subtask, state.files.len(), state.name);
+//!             }
+//!         }
+//!     }
+//!
+//!     // One snapshot: every subtask writes its part, and the coordinator commits.
+//!     let mut attempt = job.checkpoint().await?;
+//!     let mut acks = Vec::new();
+//!     for order in attempt.orders() {
+//!         // Here in one process. Elsewhere send `order.to_json()` to the subtask; it answers with its
+//!         // `ack.to_json()`.
+//!         let states = vec![
+//!             State::keyed("counts", order.key_groups)
+//!                 .shared("table-000001", b"what lives on in later snapshots".to_vec())
+//!                 .exclusive("log", b"what only this one needs".to_vec()),
+//!         ];
+//!         acks.push(SubtaskWriter::new(&stores, order).write(states).await?);
+//!     }
+//!     for ack in acks {
+//!         attempt.acknowledge(ack)?;
+//!     }
+//!     let snapshot = attempt.commit(&Details::default()).await?.committed()?;
+//!     println!("restore from {}", snapshot.directory);
+//!     # std::fs::remove_dir_all(folder).ok();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! What comes next:
+//!
+//! * A file is given as bytes, as a path, or as a stream. A *shared* one that the snapshot before has too, by size
+//!   and digest, is referred to and not sent again; `order.reusable` lists them, [`writer::State::reuse`] names one
+//!   without reading it.
+//! * [`writer::SubtaskRestore`] is what a subtask gets when the job is started again, with any number of subtasks;
+//!   `fetch` brings its files to this machine, each compared with its digest.
+//! * [`writer::Start::newest_or`] starts a new job from another one's snapshot: in claim, no-claim or legacy mode.
+//! * [`writer::Retention`] and [`writer::Job::retain`] remove old checkpoints; `forkpoint clean` what attempts that
+//!   failed have left. `forkpoint show`, `verify`, `why`, `ls` and `fork` work on these snapshots as on Flink's.
+//! * A coordinator that gets [`writer::CommitOutcome::Lost`] is no longer the only one, and starts again.
+//!
+//! `examples/stream_processor.rs` and `examples/training_checkpoint.rs` are larger programs; [`writer`] says what is
+//! guaranteed, and [`snapshot::native`] what is written.
+//!
 //! # Features
 //!
 //! `cli` (default): the `forkpoint` command. A library user builds with
@@ -88,5 +156,6 @@ pub mod snapshot;
 pub mod store;
 pub mod tree;
 pub mod verify;
+pub mod writer;
 
 pub use error::{Error, ErrorKind, Result};

@@ -13,7 +13,7 @@ const FLOORS: &[(u32, &[&str])] = &[
     (3, &["blob", "snapshot"]),
     (4, &["restore", "verify"]),
     (5, &["ownership"]),
-    (6, &["fork", "tree"]),
+    (6, &["fork", "tree", "writer"]),
     (7, &["report"]),
     (8, &["cli"]),
 ];

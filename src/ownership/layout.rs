@@ -1,6 +1,7 @@
 //! What a key below a root is, by its name: pure. Only what engines name so may ever be called an
 //! orphan; everything else is a stranger, and stays.
 
+use crate::snapshot::formats;
 use crate::store::Location;
 
 use super::names::is_odd;
@@ -65,7 +66,7 @@ impl Place {
         if below.split('/').any(|part| part == OWN_FOLDER) {
             return Place::Record;
         }
-        if at.name() == "_metadata" {
+        if formats().iter().any(|f| f.commit_object() == at.name()) {
             return at.parent().map_or(Place::Stranger, Place::Commit);
         }
         if let Some(folder) = std::iter::successors(at.parent(), Location::parent)
@@ -125,9 +126,12 @@ impl Place {
     }
 }
 
-/// The number in `chk-42`.
+/// The number in `chk-42`, and in the folder of a native savepoint, `savepoint-42-` and 32 hex digits.
 pub(crate) fn checkpoint_number(folder: &str) -> Option<i64> {
-    let digits = folder.strip_prefix("chk-")?;
+    let digits = match folder.strip_prefix("savepoint-") {
+        Some(rest) => rest.split_once('-').filter(|(_, id)| is_job_id(id))?.0,
+        None => folder.strip_prefix("chk-")?,
+    };
     let plain = digits.bytes().all(|b| b.is_ascii_digit());
     (plain && !digits.is_empty())
         .then(|| digits.parse().ok())

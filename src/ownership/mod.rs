@@ -26,6 +26,7 @@ pub use claim::{ClaimReport, ClaimRequest, Claimed, Conflict, claim, find_confli
 pub use classify::{
     Cause, Class, Classified, CleanPolicy, Doubt, Fate, MIN_AGE_MS, StayReason, classify,
 };
+pub(crate) use evidence::incomplete_error;
 pub use evidence::{MissingEvidence, MissingReason};
 pub use family_tree::{Branch, FamilyTree, Growth, SnapshotSummary, family_tree};
 pub use identity::{SnapshotId, short_job};

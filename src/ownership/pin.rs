@@ -194,7 +194,7 @@ pub(crate) async fn refuse_going(access: &dyn Access, snapshot: &Location) -> Re
     }
     Err(Error::new(
         ErrorKind::NotFound,
-        "no snapshot here: there is no `_metadata`",
+        "no snapshot here: there is no `_metadata` and no `_forkpoint.json`",
     )
     .at(snapshot))
 }

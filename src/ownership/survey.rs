@@ -339,7 +339,7 @@ impl Surveyor<'_> {
                     let permit = budget
                         .acquire_many_owned(u32::try_from(units).unwrap_or(1))
                         .await;
-                    let bytes = access.read(&at, METADATA_LIMIT_BYTES).await;
+                    let bytes = access.read(&at, limit_bytes(&at)).await;
                     (root, at, stat, bytes, permit)
                 }
             })
@@ -514,6 +514,14 @@ impl Surveyor<'_> {
             }
         }
     }
+}
+
+/// Largest commit object of this name that is read.
+fn limit_bytes(at: &Location) -> u64 {
+    formats()
+        .iter()
+        .find(|f| f.commit_object() == at.name())
+        .map_or(METADATA_LIMIT_BYTES, |f| f.limit_bytes())
 }
 
 fn decode(at: &Location, bytes: bytes::Bytes) -> Result<Snapshot> {

@@ -5,6 +5,7 @@ use crate::store::Location;
 
 use super::lookup::Lookup;
 use super::model::Snapshot;
+use super::read::METADATA_LIMIT_BYTES;
 
 /// Answers where an object or folder lies after the fork, given where it lies now.
 pub type NewPlace<'a> = dyn Fn(&Location) -> Result<Location> + 'a;
@@ -16,6 +17,11 @@ pub trait SnapshotFormat: std::fmt::Debug + Send + Sync {
 
     /// The object whose presence makes a snapshot exist.
     fn commit_object(&self) -> &'static str;
+
+    /// Largest commit object that is read, in bytes.
+    fn limit_bytes(&self) -> u64 {
+        METADATA_LIMIT_BYTES
+    }
 
     /// Reads the commit object's `bytes` and lists what it refers to.
     ///

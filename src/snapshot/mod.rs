@@ -6,6 +6,7 @@ mod handle;
 mod key_group;
 mod lookup;
 mod model;
+pub mod native;
 mod read;
 mod restore_mode;
 

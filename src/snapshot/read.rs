@@ -9,6 +9,7 @@ use super::flink::FlinkFormat;
 use super::format::SnapshotFormat;
 use super::lookup::Lookup;
 use super::model::Snapshot;
+use super::native::NativeFormat;
 
 /// Largest commit object that is read, in bytes. The largest that Flink users report are some
 /// hundred MB.
@@ -29,7 +30,7 @@ pub struct CommitObject {
 
 /// The formats this crate understands.
 pub fn formats() -> &'static [&'static dyn SnapshotFormat] {
-    &[&FlinkFormat]
+    &[&FlinkFormat, &NativeFormat]
 }
 
 impl CommitObject {
@@ -45,7 +46,7 @@ impl CommitObject {
                 Some(parent) if at.name() == format.commit_object() => (parent, at.clone()),
                 _ => (at.clone(), at.join(format.commit_object())?),
             };
-            match stores.read(&location, METADATA_LIMIT_BYTES).await {
+            match stores.read(&location, format.limit_bytes()).await {
                 Ok(bytes) => {
                     return Ok(CommitObject {
                         directory,
@@ -61,7 +62,7 @@ impl CommitObject {
         stores.check_bucket(at).await?;
         Err(Error::new(
             ErrorKind::NotFound,
-            "no snapshot here: there is no `_metadata`",
+            "no snapshot here: there is no `_metadata` and no `_forkpoint.json`",
         )
         .during("read")
         .at(at)

@@ -17,6 +17,7 @@ mod compare;
 #[cfg(feature = "test-util")]
 pub mod conformance;
 mod delete;
+mod digest;
 mod duplicate;
 mod errors;
 mod gcs;
@@ -38,12 +39,14 @@ mod relay;
 mod s3;
 mod stat;
 mod unfinished;
+mod upload;
 
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 
 pub use batch::{BatchOptions, BatchReport, Item, ItemOutcome};
+pub use digest::Sha256Sum;
 pub(crate) use duplicate::plain_hashes;
 pub use duplicate::{
     DuplicateOptions, Durability, Existing, PART_SIZE_BYTES, Preserve, SPLIT_AT_BYTES,
@@ -61,6 +64,7 @@ pub use receipt::Receipt;
 pub(crate) use receipt::same_tag;
 pub use stat::Stat;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
+pub use upload::{Content, UploadOptions, Uploaded};
 
 pub(crate) use errors::{is_missing_bucket, is_missing_object};
 pub(crate) use location::{normalize, split_text};

@@ -3,6 +3,7 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod engine;
 pub mod lab;
 pub mod mounted;
 pub mod synthetic;

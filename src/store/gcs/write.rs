@@ -105,11 +105,13 @@ impl GcsBucket {
         outcome.await.map(|o| o.value)
     }
 
-    /// Begins a resumable upload and returns its URL, which is a secret of its own. One request.
+    /// Begins a resumable upload of `total` bytes, if that is known, and returns its URL, which is a secret
+    /// of its own. One request.
     pub(crate) async fn begin_upload(
         &self,
         wire: Wire<'_>,
         order: &CopyOrder<'_>,
+        total: Option<u64>,
     ) -> Result<String> {
         const DOING: &str = "begin an upload to";
         let at = order.destination;
@@ -132,8 +134,10 @@ impl GcsBucket {
             },
             |_| async move {
                 let mut request = GcsBucket::build(HttpMethod::POST, url, at)?;
-                let headers = request.headers_mut();
-                headers.insert("x-upload-content-length", HeaderValue::from(order.size));
+                if let Some(total) = total {
+                    let headers = request.headers_mut();
+                    headers.insert("x-upload-content-length", HeaderValue::from(total));
+                }
                 self.authorized(request).await
             },
             move |answer, _| async move {
@@ -163,7 +167,8 @@ impl GcsBucket {
         Some(format!("{}{}{query}", self.endpoint, url.path()))
     }
 
-    /// Writes the next bytes of an upload, from `start` on. One request; two if a reply was lost.
+    /// Writes the next bytes of an upload, from `start` on. `total` is how many there will be, which is
+    /// known with the last ones. One request; two if a reply was lost.
     pub(crate) async fn put_chunk(
         &self,
         wire: Wire<'_>,
@@ -171,10 +176,11 @@ impl GcsBucket {
         session: &str,
         start: u64,
         bytes: &Bytes,
+        total: Option<u64>,
     ) -> Result<Chunk> {
         let at = order.destination;
         let end = start + bytes.len() as u64;
-        let total = order.size;
+        let total = &total.map_or_else(|| "*".to_string(), |total| total.to_string());
         let outcome = wire.ask(
             Asking {
                 operation: "write a part of",

@@ -29,7 +29,7 @@ use super::stat::Put;
 use super::unfinished::UnfinishedLog;
 use super::{errors, local};
 
-pub(crate) use read::read_range;
+pub(crate) use read::{parts, read_range};
 
 /// Size of a part, and of the largest object that is written with one request, in bytes.
 pub(crate) const PART_BYTES: u64 = 8 * 1024 * 1024;
@@ -242,7 +242,7 @@ async fn in_chunks(
     gcs: &GcsBucket,
     order: &CopyOrder<'_>,
 ) -> Result<Copied> {
-    let session = gcs.begin_upload(wire, order).await?;
+    let session = gcs.begin_upload(wire, order, Some(order.size)).await?;
     let mut check = read::Check::summing(stores, order)?;
     let mut sum = None;
     let chunk = chunk_size(stores.relay_memory());
@@ -259,10 +259,9 @@ async fn in_chunks(
         while stored < end {
             let from = usize::try_from(stored - part.start).unwrap_or(usize::MAX);
             let rest = part.bytes.slice(from..);
-            match (
-                gcs.put_chunk(wire, order, &session, stored, &rest).await?,
-                sum,
-            ) {
+            let total = Some(order.size);
+            let chunk = gcs.put_chunk(wire, order, &session, stored, &rest, total);
+            match (chunk.await?, sum) {
                 (Chunk::Stored(now), _) if now > stored && now <= end => stored = now,
                 (Chunk::Done(made), Some(sum)) => return gcs.accept(wire, order, made, sum).await,
                 (Chunk::Taken { uncertain }, _) => return gcs.taken(order, uncertain).await,

@@ -17,17 +17,17 @@ use super::super::{errors, local};
 const READ_AHEAD: usize = 4;
 
 /// One part of a source, and the permission to hold it in memory.
-pub(super) struct Part {
+pub(crate) struct Part {
     /// From 0 on.
     pub(super) number: u64,
     pub(super) start: u64,
-    pub(super) bytes: Bytes,
+    pub(crate) bytes: Bytes,
     /// Held as long as the bytes are.
-    pub(super) memory: Option<OwnedSemaphorePermit>,
+    pub(crate) memory: Option<OwnedSemaphorePermit>,
 }
 
 /// The parts of a source in their order, those left out for which `skip` says so.
-pub(super) fn parts<'a>(
+pub(crate) fn parts<'a>(
     stores: &'a Stores,
     order: &'a CopyOrder<'a>,
     part_size: u64,

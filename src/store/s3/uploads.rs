@@ -24,7 +24,7 @@ const ABORT_ROUNDS: u32 = 5;
 
 impl S3Bucket {
     /// Begins an upload with the given headers and returns its id. One request.
-    pub(super) async fn begin_upload(
+    pub(crate) async fn begin_upload(
         &self,
         wire: Wire<'_>,
         order: &CopyOrder<'_>,
@@ -247,7 +247,7 @@ impl S3Bucket {
     }
 
     /// Makes the object from its parts, under the order's condition. One request.
-    pub(super) async fn complete_upload(
+    pub(crate) async fn complete_upload(
         &self,
         wire: Wire<'_>,
         order: &CopyOrder<'_>,

@@ -1,0 +1,238 @@
+//! Which checkpoints of a job stay, and removing the others by the rules of a clean.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::Result;
+use crate::ownership::clean::{ApplyOptions, ApplyReport, PlanSource, apply_plan, plan_clean};
+use crate::ownership::{Class, CleanPolicy, Keep, KeepRule, Lineage, incomplete_error, survey};
+use crate::progress::{Cancel, Progress};
+use crate::snapshot::native::ManifestKind;
+use crate::store::Location;
+
+use super::catalog::find_snapshots;
+use super::coordinator::Job;
+use super::order::to_json;
+use super::uploads::now;
+
+/// The plans of retention are told from those of people by their ids.
+pub(super) const PLAN_PREFIX: &str = "retain-";
+
+/// Which of two values of a metric is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Better {
+    /// The lower one, as of a loss.
+    Lower,
+    /// The higher one, as of an accuracy.
+    Higher,
+}
+
+/// The best checkpoints by a metric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Best {
+    /// The metric's name.
+    pub metric: String,
+    /// How many stay.
+    pub count: usize,
+    /// Which value is better; of equal ones the newer.
+    pub better: Better,
+}
+
+/// Which checkpoints stay: what any of these says. Savepoints stay always.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// The newest ones, so many; at least one stays.
+    pub num_retained: usize,
+    /// The best ones by some metrics.
+    pub best: Vec<Best>,
+    /// Those whose number is a multiple of this; 0: none for that reason.
+    pub every_nth: u64,
+    /// Other roots whose snapshots may refer to files of this job.
+    pub also: Vec<Location>,
+}
+
+impl Retention {
+    /// The newest `num_retained`.
+    pub fn newest(num_retained: usize) -> Retention {
+        Retention {
+            num_retained,
+            best: Vec::new(),
+            every_nth: 0,
+            also: Vec::new(),
+        }
+    }
+
+    /// And the best `count` by a metric.
+    #[must_use]
+    pub fn and_best(
+        mut self,
+        metric: impl Into<String>,
+        count: usize,
+        better: Better,
+    ) -> Retention {
+        self.best.push(Best {
+            metric: metric.into(),
+            count,
+            better,
+        });
+        self
+    }
+
+    /// And those whose number is a multiple of `n`.
+    #[must_use]
+    pub fn and_every_nth(mut self, n: u64) -> Retention {
+        self.every_nth = n;
+        self
+    }
+
+    /// The numbers that stay of these checkpoints, each with its metrics, by these rules. Pure.
+    pub fn retained(&self, checkpoints: &BTreeMap<i64, BTreeMap<String, f64>>) -> BTreeSet<i64> {
+        let newest = checkpoints.keys().rev().take(self.num_retained.max(1));
+        let mut stay: BTreeSet<i64> = newest.copied().collect();
+        for best in &self.best {
+            let mut by_value: Vec<(f64, i64)> = checkpoints
+                .iter()
+                .filter_map(|(number, metrics)| Some((*metrics.get(&best.metric)?, *number)))
+                .collect();
+            by_value.sort_by(|(a, n), (b, m)| {
+                let order = match best.better {
+                    Better::Lower => a.total_cmp(b),
+                    Better::Higher => b.total_cmp(a),
+                };
+                order.then(m.cmp(n))
+            });
+            stay.extend(by_value.iter().take(best.count).map(|(_, number)| *number));
+        }
+        if let Ok(n @ 1..) = i64::try_from(self.every_nth) {
+            stay.extend(checkpoints.keys().filter(|number| *number % n == 0));
+        }
+        stay
+    }
+}
+
+impl Job {
+    /// Removes the checkpoints that no rule of `retention` keeps, with the files that only they refer to: by
+    /// the rules of a clean, so that pins, claims and restores of others are respected, and nothing goes
+    /// while evidence is missing. What nothing refers to is left to `forkpoint clean`, which knows how old it
+    /// must be.
+    ///
+    /// An attempt under way has pinned what it builds upon, so that nothing needs to be waited for.
+    ///
+    /// # Cost
+    ///
+    /// Three listings of the job's folder, each manifest read three times, and those of a clean.
+    ///
+    /// # Errors
+    ///
+    /// `Incomplete` while evidence is missing: nothing is deleted then.
+    pub async fn retain(
+        &self,
+        retention: &Retention,
+        progress: &dyn Progress,
+        cancel: &Cancel,
+    ) -> Result<Option<ApplyReport>> {
+        let inner = &self.0;
+        let found = find_snapshots(&inner.stores, &inner.home).await?;
+        let checkpoints: BTreeMap<i64, BTreeMap<String, f64>> = found
+            .into_iter()
+            .filter(|s| s.manifest.kind == ManifestKind::Checkpoint)
+            .map(|s| (s.manifest.number, s.manifest.metrics))
+            .collect();
+        let stay = retention.retained(&checkpoints);
+        if stay.len() == checkpoints.len() {
+            return Ok(None);
+        }
+        // One that is completed meanwhile is the newest, which always stays.
+        let mut keep = vec![KeepRule {
+            savepoints: false,
+            what: Keep::Last(retention.num_retained.max(1) as u64),
+        }];
+        keep.extend(stay.iter().map(|number| KeepRule {
+            savepoints: false,
+            what: Keep::Named(format!("chk-{number}")),
+        }));
+        let plan = self.plan(&keep, &retention.also, progress).await?;
+        let Some(plan) = plan else { return Ok(None) };
+        let options = ApplyOptions {
+            grace_ms: 0,
+            max_delete: None,
+        };
+        let report = apply_plan(&inner.stores, &plan, &options, progress, cancel).await?;
+        Ok(Some(report))
+    }
+
+    /// A plan for the snapshots that go and what is theirs alone; `None` if nothing goes.
+    async fn plan(
+        &self,
+        keep: &[KeepRule],
+        also: &[Location],
+        progress: &dyn Progress,
+    ) -> Result<Option<PlanSource>> {
+        let stores = &self.0.stores;
+        let root = stores.real(&self.0.home).await?;
+        let mut roots = vec![root.clone()];
+        roots.extend(also.iter().cloned());
+        let survey = survey(stores, &roots, progress).await?;
+        let lineage = Lineage::new(&survey);
+        let policy = CleanPolicy {
+            keep: keep.to_vec(),
+            min_age_ms: 0,
+        };
+        let plan = plan_clean(&lineage, &[root], also, &policy, now());
+        if !plan.missing.is_empty() {
+            return Err(incomplete_error(&plan.missing).during("clean"));
+        }
+        let going = plan
+            .going()
+            .filter(|id| plan.classified.classes.get(*id as usize) == Some(&Class::Going));
+        let entries: Vec<_> = going.filter_map(|id| plan.entry(&lineage, id)).collect();
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let mut header = plan.header.clone();
+        header.plan = format!("{PLAN_PREFIX}{}", header.plan);
+        header.objects = entries.len() as u64;
+        header.bytes = entries.iter().map(|e| e.bytes).sum();
+        let mut text = to_json(&header)?;
+        text.push(b'\n');
+        for entry in &entries {
+            text.extend(to_json(entry)?);
+            text.push(b'\n');
+        }
+        Ok(Some(PlanSource::Text(text.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checkpoints(losses: &[(i64, Option<f64>)]) -> BTreeMap<i64, BTreeMap<String, f64>> {
+        let metrics = |loss: &Option<f64>| loss.iter().map(|l| ("loss".to_string(), *l)).collect();
+        losses.iter().map(|(n, l)| (*n, metrics(l))).collect()
+    }
+
+    #[test]
+    fn each_rule_keeps_what_it_says() {
+        let all = checkpoints(&[
+            (1, Some(0.9)),
+            (2, Some(0.2)),
+            (3, None),
+            (4, Some(0.2)),
+            (5, Some(0.5)),
+            (6, Some(0.7)),
+        ]);
+        let kept = |r: Retention| r.retained(&all).into_iter().collect::<Vec<_>>();
+        assert_eq!(kept(Retention::newest(2)), [5, 6]);
+        assert_eq!(kept(Retention::newest(0)), [6]);
+        let best = Retention::newest(1).and_best("loss", 1, Better::Lower);
+        assert_eq!(kept(best), [4, 6]);
+        let worst = Retention::newest(1).and_best("loss", 2, Better::Higher);
+        assert_eq!(kept(worst), [1, 6]);
+        assert_eq!(kept(Retention::newest(1).and_every_nth(2)), [2, 4, 6]);
+        assert_eq!(
+            kept(Retention::newest(1).and_best("x", 3, Better::Lower)),
+            [6]
+        );
+        assert!(Retention::newest(3).retained(&BTreeMap::new()).is_empty());
+    }
+}
