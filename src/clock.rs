@@ -41,3 +41,28 @@ pub(crate) fn unix_millis() -> u128 {
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_millis())
 }
+
+/// A clock that begins with the system's and never goes back, nor jumps when that one is set.
+#[cfg(all(feature = "blob", unix))]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Steady {
+    began_unix_ms: u64,
+    began: std::time::Instant,
+}
+
+#[cfg(all(feature = "blob", unix))]
+impl Steady {
+    /// Begins now.
+    pub(crate) fn start() -> Steady {
+        Steady {
+            began_unix_ms: u64::try_from(unix_millis()).unwrap_or(u64::MAX),
+            began: std::time::Instant::now(),
+        }
+    }
+
+    /// Milliseconds since 1970 as of the beginning, plus what has passed since.
+    pub(crate) fn now(&self) -> u64 {
+        let passed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.began_unix_ms.saturating_add(passed)
+    }
+}

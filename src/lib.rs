@@ -136,10 +136,15 @@
 //! `examples/stream_processor.rs` and `examples/training_checkpoint.rs` are larger programs; [`writer`] says what is
 //! guaranteed, and [`snapshot::native`] what is written.
 //!
+//! # Keep job artefacts
+//!
+//! `blob::BlobServer` owns the jars and messages of jobs: references are counted, what nobody holds goes after
+//! a while, and what must survive lies in an HA store with a chain of manifests.
+//!
 //! # Features
 //!
-//! `cli` (default): the `forkpoint` command. A library user builds with
-//! `default-features = false`. `blob`: the decisions of a store for job artefacts; no server yet.
+//! `cli` (default): the `forkpoint` command. `blob` (default): a store for job artefacts, its server, client and
+//! cache. A library user builds with `default-features = false` and adds what is needed.
 
 #[cfg(feature = "blob")]
 pub mod blob;

@@ -50,6 +50,9 @@ fn calls() -> Vec<Call> {
         Call::Renew(job(), digest(), lease.clone()),
         Call::Acknowledge(job(), digest(), ReceiverId::parse("tm-1").unwrap()),
         Call::Release(job(), digest(), lease),
+        Call::ListJobs,
+        Call::ListBlobs(job()),
+        Call::Why(job(), digest()),
     ]
 }
 

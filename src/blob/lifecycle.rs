@@ -106,7 +106,7 @@ pub enum JobEvent {
 }
 
 /// Where a blob stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BlobState {
     /// Committed by a batch and not held yet.

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::key::{BlobKey, JobId, Moment};
-use super::lifecycle::{BlobState, JobState};
+use super::lifecycle::{BlobState, Class, JobState};
 use super::registry::{Blob, Effect, Registry};
 
 /// What a sweep says of one blob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "reason")]
 pub enum SweepReason {
     /// Stays: somebody holds it.
@@ -131,8 +131,13 @@ impl Registry {
             if !self.why(key, now).is_some_and(|d| d.reason.goes()) {
                 continue;
             }
+            let retained = self
+                .blob_mut(key)
+                .is_some_and(|b| b.class == Class::Retained);
             removals.extend(self.take_out(key));
-            commits.insert(key.job.clone());
+            if retained {
+                commits.insert(key.job.clone());
+            }
         }
         let mut effects: Vec<Effect> = commits.into_iter().map(Effect::Commit).collect();
         effects.extend(removals);

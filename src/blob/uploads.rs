@@ -20,8 +20,8 @@ pub struct Planned {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
-    class: Class,
-    display: Option<DisplayName>,
+    pub(crate) class: Class,
+    pub(crate) display: Option<DisplayName>,
     /// The object, once all bytes are there (`None` within: local only).
     arrived: Option<Option<ObjectName>>,
     /// It was visible when the session began, and is promised to stay.
@@ -315,7 +315,9 @@ impl Registry {
         let entry = self.jobs.entry(job.clone());
         let entry = entry.or_insert_with(|| Job::new(JobState::Staging));
         let mut replaced: Vec<ObjectName> = Vec::new();
+        let mut durable = session.members.is_empty();
         for (digest, member) in session.members {
+            durable |= member.class == Class::Retained;
             if digest.is_empty_blob() {
                 continue;
             }
@@ -355,7 +357,11 @@ impl Registry {
             entry.committed.pop_front();
         }
         entry.going.extend(&replaced);
-        let mut effects = vec![Effect::Commit(job.clone())];
+        // Re-creatable blobs are in no manifest: a batch of them needs no HA store.
+        let mut effects = Vec::new();
+        if durable {
+            effects.push(Effect::Commit(job.clone()));
+        }
         let removals = replaced.into_iter();
         effects.extend(removals.map(|o| Effect::RemoveObject(job.clone(), o)));
         Ok((staged, effects))

@@ -23,6 +23,17 @@ pub(super) async fn stop_on_interrupt(cancel: Cancel) {
     }
 }
 
+/// Done at the first Ctrl-C or SIGTERM; a second one ends the process.
+#[cfg(all(feature = "blob", unix))]
+pub(super) async fn asked_to_stop_once() {
+    asked_to_stop().await;
+    tokio::spawn(async {
+        if asked_to_stop().await {
+            std::process::exit(i32::from(exit::RESUMABLE));
+        }
+    });
+}
+
 #[cfg(unix)]
 async fn asked_to_stop() -> bool {
     use tokio::signal::unix::{SignalKind, signal};

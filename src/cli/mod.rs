@@ -1,6 +1,8 @@
 //! The command line: one verb per file; data on stdout, talk on stderr.
 
 mod abandon;
+#[cfg(all(feature = "blob", unix))]
+mod blob;
 mod claim;
 mod clean;
 mod commit;
@@ -106,6 +108,8 @@ enum Verb {
     Duplicate(duplicate::Args),
     Probe(probe::Args),
     Uploads(uploads::Args),
+    #[cfg(all(feature = "blob", unix))]
+    Blob(blob::Args),
 }
 
 /// What a verb hands back to be printed: the same result twice, and the exit code.
@@ -193,6 +197,8 @@ async fn run(cli: &Cli) -> Result<Output> {
         Verb::Duplicate(args) => duplicate::run(args, &stores, &ui).await,
         Verb::Probe(args) => probe::run(args, &stores, &ui).await,
         Verb::Uploads(args) => uploads::run(args, &stores, &ui).await,
+        #[cfg(all(feature = "blob", unix))]
+        Verb::Blob(args) => blob::run(args, &stores, cli.global.format).await,
     }
 }
 

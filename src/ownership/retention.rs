@@ -85,7 +85,7 @@ impl fmt::Display for KeepRule {
     }
 }
 
-/// A span of time as people write it: `90s`, `10m`, `24h`, `7d`, `2w`. In milliseconds.
+/// A span of time as people write it: `500ms`, `90s`, `10m`, `24h`, `7d`, `2w`. In milliseconds.
 ///
 /// # Errors
 ///
@@ -96,6 +96,7 @@ pub fn parse_millis(text: &str) -> Result<u64> {
         .unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let unit = match unit {
+        "ms" => 1,
         "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,

@@ -4,6 +4,8 @@
 
 mod balance;
 mod balance_svg;
+#[cfg(all(feature = "blob", unix))]
+mod blob;
 mod claim;
 mod clean;
 mod duplicate;
@@ -23,6 +25,8 @@ mod why;
 mod workers;
 
 pub use balance_svg::workers_svg;
+#[cfg(all(feature = "blob", unix))]
+pub use blob::*;
 pub use claim::{claim_json, claim_text, pins_json, pins_text};
 pub use clean::{applied_json, applied_text, clean_json, clean_text};
 pub use duplicate::{duplicate_json, duplicate_text, tree_json, tree_text};

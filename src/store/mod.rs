@@ -38,6 +38,7 @@ mod receipt;
 mod relay;
 mod s3;
 mod stat;
+mod stream;
 mod unfinished;
 mod upload;
 
@@ -63,6 +64,7 @@ pub use probe::{ProbeOptions, ProbeReport, Timing};
 pub use receipt::Receipt;
 pub(crate) use receipt::same_tag;
 pub use stat::Stat;
+pub use stream::ObjectWriter;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
 pub use upload::{Content, UploadOptions, Uploaded};
 

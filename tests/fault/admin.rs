@@ -44,6 +44,7 @@ copy-rate=N               copies move N bytes a second
 cap=N                     N requests a second and bucket, 503 above
 retry-after=N             refused requests are told to wait N s
 ignore-destination=BOOL   copies ignore conditions on the destination
+ignore-put=BOOL           plain writes ignore conditions on what is there
 ignore-source=BOOL        copies ignore conditions on the source
 no-part-copy=BOOL         copies of parts are answered with 501
 rewrite-bytes=N           bytes that one call of a Google rewrite moves
@@ -95,6 +96,7 @@ pub fn set(faults: &mut Faults, name: &str, value: &str) -> Result<(), String> {
         "copy-rate" => faults.copy_bytes_per_second = Some(number()?).filter(|n| *n > 0),
         "cap" => faults.cap = u32::try_from(number()?).ok().filter(|n| *n > 0),
         "retry-after" => faults.retry_after = Some(number()?).filter(|n| *n > 0),
+        "ignore-put" => faults.ignore_put_conditions = truth()?,
         "ignore-destination" => faults.ignore_destination_conditions = truth()?,
         "ignore-source" => faults.ignore_source_conditions = truth()?,
         "no-part-copy" => faults.no_part_copy = truth()?,

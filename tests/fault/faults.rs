@@ -151,6 +151,8 @@ pub struct Faults {
     pub retry_after: Option<u64>,
     /// Copies overwrite whatever conditions on the destination say, as MinIO does.
     pub ignore_destination_conditions: bool,
+    /// Plain writes overwrite whatever conditions on what is there say, as some S3-compatible servers do.
+    pub ignore_put_conditions: bool,
     /// Copies take the source as it is, whatever conditions on it say.
     pub ignore_source_conditions: bool,
     /// Copies of parts are answered with 501.
@@ -176,6 +178,7 @@ impl Default for Faults {
             cap: None,
             retry_after: None,
             ignore_destination_conditions: false,
+            ignore_put_conditions: false,
             ignore_source_conditions: false,
             no_part_copy: false,
             complete_is_repeatable: false,

@@ -168,12 +168,18 @@ async fn answer(
         Err(_) => return Err(io::ErrorKind::InvalidInput.into()),
     };
     let is_head = head.method == hyper::Method::HEAD;
+    let mut headers = head.headers;
+    if head.method == hyper::Method::PUT && shared.faults().ignore_put_conditions {
+        for condition in ["if-none-match", "if-match", "x-goog-if-generation-match"] {
+            headers.remove(condition);
+        }
+    }
     let call = Call::new(
         service,
         head.method.as_str(),
         head.uri.path(),
         head.uri.query().unwrap_or(""),
-        head.headers,
+        headers,
         body,
     );
     if let Some(reply) = admin::answer(&shared, &call) {

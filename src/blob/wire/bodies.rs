@@ -3,8 +3,12 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::super::key::{Digest, DisplayName, LeaseId, Moment, ReceiverId, SessionId};
-use super::super::lifecycle::Class;
+use super::super::key::{
+    Digest, DisplayName, JobId, LeaseId, Moment, ObjectName, ReceiverId, SessionId,
+};
+use super::super::lifecycle::{BlobState, Class, JobState};
+use super::super::manifest::Held;
+use super::super::sweep::SweepReason;
 use super::super::uploads::Planned;
 use super::problem::{Code, Problem};
 
@@ -51,6 +55,83 @@ pub struct UploadBegun {
     pub session: SessionId,
     /// What must be sent.
     pub missing: Vec<Digest>,
+}
+
+/// The answer to [`Call::SendMember`](super::Call::SendMember).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberArrived {
+    /// The digest of what arrived.
+    pub digest: Digest,
+}
+
+/// The answer to [`Call::ListJobs`](super::Call::ListJobs).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobList {
+    /// The server's clock; moments in answers are on it.
+    pub now: Moment,
+    /// Sorted by id; jobs that are over stay as long as they are remembered.
+    pub jobs: Vec<JobEntry>,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobEntry {
+    /// Its id.
+    pub job: JobId,
+    /// Where it stands.
+    pub state: JobState,
+    /// Its blobs.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Upload sessions that are open.
+    pub sessions: u64,
+}
+
+/// The answer to [`Call::ListBlobs`](super::Call::ListBlobs).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobList {
+    /// The server's clock; moments in answers are on it.
+    pub now: Moment,
+    /// Where the job stands.
+    pub state: JobState,
+    /// Sorted by digest.
+    pub blobs: Vec<BlobEntry>,
+}
+
+/// One blob.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobEntry {
+    /// The content.
+    pub digest: Digest,
+    /// Whether it must survive the server.
+    pub class: Class,
+    /// Where it stands.
+    pub state: BlobState,
+    /// The name people know it by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<DisplayName>,
+    /// Who needs it.
+    pub holders: Vec<Held>,
+    /// Without holders: when it may go at the earliest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_until: Option<Moment>,
+    /// Readers under way.
+    pub readers: u32,
+    /// Its object in the HA store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<ObjectName>,
+}
+
+/// The answer to [`Call::Why`](super::Call::Why).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyAnswer {
+    /// The server's clock; moments in answers are on it.
+    pub now: Moment,
+    /// The blob.
+    pub blob: BlobEntry,
+    /// What a sweep says of it.
+    pub why: SweepReason,
 }
 
 /// The body of [`Call::Acquire`](super::Call::Acquire).

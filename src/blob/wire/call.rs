@@ -80,6 +80,12 @@ pub enum Call {
     Acknowledge(JobId, Digest, ReceiverId),
     /// `DELETE /v1/jobs/{job}/blobs/{digest}/refs/{lease}`: release.
     Release(JobId, Digest, LeaseId),
+    /// `GET /v1/jobs`: all jobs that are known.
+    ListJobs,
+    /// `GET /v1/jobs/{job}/blobs`: the blobs of a job.
+    ListBlobs(JobId),
+    /// `GET /v1/jobs/{job}/blobs/{digest}/why`: why a blob stays or goes.
+    Why(JobId, Digest),
 }
 
 impl Call {
@@ -97,8 +103,20 @@ impl Call {
                 format!("there is no `{}`", shortened(path)),
             )
         };
+        let not_allowed = || {
+            problem(
+                Code::NoSuchMethod,
+                "the path does not have this method".to_string(),
+            )
+        };
         if path.len() > LONGEST_PATH {
             return Err(unknown());
+        }
+        if path == "/v1/jobs" {
+            return match Verb::parse(method) {
+                Some(Verb::Get) => Ok(Call::ListJobs),
+                _ => Err(not_allowed()),
+            };
         }
         let path = path.strip_prefix("/v1/jobs/").ok_or_else(unknown)?;
         let parts: Vec<&str> = path.split('/').collect();
@@ -108,12 +126,6 @@ impl Call {
         let digest = |text: &str| Digest::parse(text).map_err(bad);
         let session = |text: &str| SessionId::parse(text).map_err(bad);
         let verb = Verb::parse(method);
-        let not_allowed = || {
-            problem(
-                Code::NoSuchMethod,
-                "the path does not have this method".to_string(),
-            )
-        };
         let only = |wanted: Verb| match verb == Some(wanted) {
             true => Ok(()),
             false => Err(not_allowed()),
@@ -127,6 +139,14 @@ impl Call {
                 };
                 let digest = digest(d)?;
                 Ok(Call::Download { job, digest, head })
+            }
+            ["blobs"] => {
+                only(Verb::Get)?;
+                Ok(Call::ListBlobs(job))
+            }
+            ["blobs", d, "why"] => {
+                only(Verb::Get)?;
+                Ok(Call::Why(job, digest(d)?))
             }
             ["blobs", d, "refs"] => {
                 only(Verb::Post)?;
@@ -186,11 +206,24 @@ impl Call {
         }
     }
 
+    /// The job that the call is about; none for the list of all.
+    pub fn job(&self) -> Option<&JobId> {
+        match self {
+            Call::Download { job, .. } | Call::SendMember { job, .. } => Some(job),
+            Call::BeginUpload(job) | Call::JobEvent(job) | Call::ListBlobs(job) => Some(job),
+            Call::CommitUpload(job, _) | Call::AbortUpload(job, _) => Some(job),
+            Call::Acquire(job, _) | Call::Why(job, _) => Some(job),
+            Call::Renew(job, ..) | Call::Acknowledge(job, ..) | Call::Release(job, ..) => Some(job),
+            Call::ListJobs => None,
+        }
+    }
+
     /// The method.
     pub fn verb(&self) -> Verb {
         match self {
             Call::Download { head: false, .. } => Verb::Get,
             Call::Download { head: true, .. } => Verb::Head,
+            Call::ListJobs | Call::ListBlobs(_) | Call::Why(..) => Verb::Get,
             Call::SendMember { .. } => Verb::Put,
             Call::AbortUpload(..) | Call::Release(..) => Verb::Delete,
             _ => Verb::Post,
@@ -201,8 +234,14 @@ impl Call {
 /// The path.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Call::ListJobs {
+            return f.write_str("/v1/jobs");
+        }
         f.write_str("/v1/jobs/")?;
         match self {
+            Call::ListJobs => Ok(()),
+            Call::ListBlobs(job) => write!(f, "{job}/blobs"),
+            Call::Why(job, digest) => write!(f, "{job}/blobs/{digest}/why"),
             Call::Download { job, digest, .. } => write!(f, "{job}/blobs/{digest}"),
             Call::BeginUpload(job) => write!(f, "{job}/uploads"),
             Call::SendMember {

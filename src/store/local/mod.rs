@@ -121,6 +121,17 @@ pub(crate) fn read(at: &Location, limit: u64) -> Result<Bytes> {
         .map_err(|e| from_io(e, "read", at))
 }
 
+/// Bytes `start..end` of a file, or fewer where it ends before.
+pub(crate) fn read_range(at: &Location, start: u64, end: u64) -> Result<Bytes> {
+    let fail = |e| from_io(e, "read", at);
+    let mut file = File::open(path_of(at)).map_err(fail)?;
+    file.seek(io::SeekFrom::Start(start)).map_err(fail)?;
+    let wanted = end.saturating_sub(start);
+    let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
+    file.take(wanted).read_to_end(&mut bytes).map_err(fail)?;
+    Ok(bytes.into())
+}
+
 /// One entry of a listing: the key below the listed folder's bucket, and size and tag.
 pub(crate) fn list(folder: &Location) -> Result<Vec<(Location, Stat)>> {
     let mut found = Vec::new();

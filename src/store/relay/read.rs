@@ -190,7 +190,6 @@ pub(crate) async fn read_range(
 }
 
 fn read_file_range(at: &Location, pin: Option<&str>, start: u64, end: u64) -> Result<Bytes> {
-    use std::io::{Read, Seek, SeekFrom};
     let stat = local::stat(at)?;
     if pin.is_some() && pin != stat.tag.as_deref() {
         return Err(Error::new(
@@ -200,12 +199,5 @@ fn read_file_range(at: &Location, pin: Option<&str>, start: u64, end: u64) -> Re
         .during("read")
         .at(at));
     }
-    let fail = |e| local::from_io(e, "read", at);
-    let mut file = std::fs::File::open(local::path_of(at)).map_err(fail)?;
-    file.seek(SeekFrom::Start(start)).map_err(fail)?;
-    let mut bytes = Vec::with_capacity(usize::try_from(end - start).unwrap_or(0));
-    file.take(end - start)
-        .read_to_end(&mut bytes)
-        .map_err(fail)?;
-    Ok(bytes.into())
+    local::read_range(at, start, end)
 }

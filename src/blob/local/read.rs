@@ -1,0 +1,62 @@
+//! Reading a copy by runs of blocks, each compared before any of it is handed out.
+
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::Copy;
+
+impl Copy {
+    /// Blocks `first..last` in one piece, fewer at the end of the file. A block that was compared not longer than
+    /// `trust` ago, in a file that has not been touched since, is taken as it is: whoever writes to a file, or
+    /// changes its times, changes the time of its last change, which nobody can set. With no trust each
+    /// block is compared now.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` for a block that is not what it was, and for a medium that cannot be read.
+    pub(crate) fn read_blocks(&self, first: u64, last: u64, trust: Duration) -> Result<Bytes> {
+        let fail = |what: String| {
+            Error::new(ErrorKind::Corrupt, what)
+                .during("read")
+                .at(self.path.display())
+        };
+        let start = self.blocks.range(first).start;
+        let stop = self.blocks.range(last.saturating_sub(1)).end;
+        let length = usize::try_from(stop.saturating_sub(start)).unwrap_or(0);
+        let mut bytes = BytesMut::zeroed(length);
+        let touched = || match self.file.metadata() {
+            Ok(meta) => Ok((meta.ctime(), meta.ctime_nsec())),
+            Err(e) => Err(fail(format!("it cannot be looked at: {e}"))),
+        };
+        let before = touched()?;
+        self.file
+            .read_exact_at(&mut bytes, start)
+            .map_err(|e| fail(format!("it cannot be read at byte {start}: {e}")))?;
+        // Touched while it was read: nothing is concluded from the time.
+        let touched = Some(touched()?).filter(|after| *after == before);
+        let mut rest: &[u8] = &bytes;
+        for number in first..last {
+            let range = self.blocks.range(number);
+            let length = usize::try_from(range.end - range.start).unwrap_or(0);
+            let (block, after) = rest.split_at(length.min(rest.len()));
+            rest = after;
+            let trusted = touched.is_some_and(|at| self.blocks.is_trusted(number, at, trust));
+            if block.is_empty() || trusted {
+                continue;
+            }
+            if !self.blocks.fits(number, block) {
+                return Err(fail(format!(
+                    "bytes {range:?} have changed since they were verified"
+                )));
+            }
+            if let Some(at) = touched {
+                self.blocks.compared(number, at);
+            }
+        }
+        Ok(bytes.freeze())
+    }
+}

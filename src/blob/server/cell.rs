@@ -1,0 +1,283 @@
+//! One job in a server: its memory, and what is under way for it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::error::{Error, ErrorKind};
+
+use super::super::chain::Verdict;
+use super::super::key::{BlobKey, Digest, JobId, Moment, ObjectName};
+use super::super::lifecycle::Refusal;
+use super::super::registry::{Effect, Registry};
+use super::{Failure, Inner, unpoisoned};
+
+/// One job.
+pub(super) struct Cell {
+    /// Held by events that commit and by sweeps: they go one after the other.
+    pub(super) serial: tokio::sync::Mutex<()>,
+    /// Events that wait for it.
+    queue: Mutex<VecDeque<Queued>>,
+    state: Mutex<Work>,
+}
+
+/// What is locked for moments only, and never while something waits.
+pub(super) struct Work {
+    /// Of this job alone.
+    pub(super) registry: Registry,
+    /// Objects that uploads write right now: no session lists them yet.
+    pub(super) writing: BTreeSet<ObjectName>,
+    /// Contents whose local files uploads and fetches are about to publish, and how many of them.
+    pub(super) arriving: BTreeMap<Digest, u32>,
+    /// Objects that no manifest names, and when they may go.
+    pub(super) orphans: BTreeMap<ObjectName, Moment>,
+    /// A sweep of the HA store has something to look for.
+    pub(super) dirty: bool,
+    /// A manifest of this owner is the newest, so that an older one cannot commit any more.
+    pub(super) sealed: bool,
+    /// Nothing was left of the job and its cell is not looked at any more.
+    pub(super) forgotten: bool,
+}
+
+impl Work {
+    /// Fails if the cell was forgotten between a look at it and now: the next call gets a new one.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match self.forgotten {
+            false => Ok(()),
+            true => Err(Failure::Busy {
+                wait: Duration::from_secs(1),
+                why: "the job was just being forgotten".to_string(),
+            }),
+        }
+    }
+
+    /// Names that a sweep of the HA store must leave alone although no manifest names them.
+    pub(super) fn in_flight(&self, job: &JobId, now: Moment) -> BTreeSet<ObjectName> {
+        let mut names = self.registry.in_flight(job);
+        names.extend(&self.writing);
+        let waiting = self.orphans.iter().filter(|(_, due)| **due > now);
+        names.extend(waiting.map(|(name, _)| *name));
+        names
+    }
+}
+
+impl Cell {
+    pub(super) fn new(registry: Registry, sealed: bool) -> Cell {
+        Cell {
+            serial: tokio::sync::Mutex::new(()),
+            queue: Mutex::default(),
+            state: Mutex::new(Work {
+                registry,
+                writing: BTreeSet::new(),
+                arriving: BTreeMap::new(),
+                orphans: BTreeMap::new(),
+                dirty: false,
+                sealed,
+                forgotten: false,
+            }),
+        }
+    }
+
+    pub(super) fn work(&self) -> MutexGuard<'_, Work> {
+        unpoisoned(&self.state)
+    }
+}
+
+/// An event on its way to a job's memory: what it changes there, and how its outcome is told.
+type Queued = Box<dyn FnOnce(&mut Registry, Moment) -> (Vec<Effect>, Answer) + Send>;
+/// Tells whoever waits that the commit stands, or why not.
+type Answer = Box<dyn FnOnce(Result<(), Failure>) + Send>;
+
+/// Most events that one commit takes along.
+const MOST_IN_BATCH: usize = 64;
+
+fn queued<T: Send + 'static>(
+    event: impl FnOnce(&mut Registry, Moment) -> Result<(T, Vec<Effect>), Refusal> + Send + 'static,
+) -> (Queued, oneshot::Receiver<Result<T, Failure>>) {
+    let (tell, told) = oneshot::channel();
+    let queued: Queued = Box::new(move |registry, now| {
+        let (effects, said) = match event(registry, now) {
+            Ok((value, effects)) => (effects, Ok(value)),
+            // Refused for what an event before it did, perhaps, whose commit may yet fail.
+            Err(refusal) => (Vec::new(), Err(refusal)),
+        };
+        let answer: Answer = Box::new(move |outcome| {
+            let said = outcome.and_then(|()| said.map_err(Failure::from));
+            // Whoever asked may have gone away.
+            let _ = tell.send(said);
+        });
+        (effects, answer)
+    });
+    (queued, told)
+}
+
+async fn answer_of<T>(told: oneshot::Receiver<Result<T, Failure>>) -> Result<T, Failure> {
+    told.await.unwrap_or_else(|_| {
+        let text = "an event came to no end";
+        Err(Failure::Store(Error::new(ErrorKind::Internal, text)))
+    })
+}
+
+impl Inner {
+    /// Applies an event, commits what it changed, and does the rest of its effects. Comes to its end even if
+    /// the caller goes away. Events of a job that wait at the same time share a commit.
+    pub(super) async fn change<T: Send + 'static>(
+        self: &Arc<Self>,
+        job: &JobId,
+        event: impl FnOnce(&mut Registry, Moment) -> Result<(T, Vec<Effect>), Refusal> + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.check_owner()?;
+        let cell = self.cell_or_new(job)?;
+        let (queued, told) = queued(event);
+        unpoisoned(&cell.queue).push_back(queued);
+        let (me, job) = (Arc::clone(self), job.clone());
+        tokio::spawn(async move {
+            let _serial = cell.serial.lock().await;
+            let batch: Vec<Queued> = {
+                let mut queue = unpoisoned(&cell.queue);
+                let count = queue.len().min(MOST_IN_BATCH);
+                queue.drain(..count).collect()
+            };
+            // Another's turn may have taken ours along.
+            if !batch.is_empty() {
+                me.change_together(&job, &cell, batch).await;
+            }
+        });
+        answer_of(told).await
+    }
+
+    /// The same, by whoever has the cell's turn.
+    pub(super) async fn change_in_turn<T: Send + 'static>(
+        self: &Arc<Self>,
+        job: &JobId,
+        cell: &Arc<Cell>,
+        event: impl FnOnce(&mut Registry, Moment) -> Result<(T, Vec<Effect>), Refusal> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (queued, told) = queued(event);
+        self.change_together(job, cell, vec![queued]).await;
+        answer_of(told).await
+    }
+
+    async fn change_together(self: &Arc<Self>, job: &JobId, cell: &Arc<Cell>, batch: Vec<Queued>) {
+        let (before, effects, answers, content, there) = {
+            let mut work = cell.work();
+            let there = work.check();
+            let before = work.registry.clone();
+            let (mut effects, mut answers) = (Vec::new(), Vec::new());
+            // An owner that was deposed changes nothing more; its events are told so below.
+            for event in batch {
+                let (more, answer) = event(&mut work.registry, self.now());
+                effects.extend(more);
+                answers.push(answer);
+            }
+            let commits = effects.iter().any(|e| matches!(e, Effect::Commit(_)));
+            let content = commits.then(|| work.registry.content(job)).flatten();
+            (before, effects, answers, content, there)
+        };
+        let committed = match (there.and_then(|()| self.check_owner()), content) {
+            (Err(failure), _) => Err(failure),
+            (Ok(()), Some(content)) => self.commit(job, cell, content).await,
+            (Ok(()), None) => Ok(()),
+        };
+        match committed {
+            Ok(()) => {
+                self.do_effects(job, cell, effects).await;
+                answers.into_iter().for_each(|answer| answer(Ok(())));
+            }
+            Err(failure) => {
+                cell.work().registry.take_back(before);
+                self.metrics.commits_failed.add(1);
+                for answer in answers {
+                    answer(Err(failure.alike()));
+                }
+            }
+        }
+    }
+
+    async fn commit(
+        self: &Arc<Self>,
+        job: &JobId,
+        cell: &Arc<Cell>,
+        content: super::super::manifest::Content,
+    ) -> Result<(), Failure> {
+        let began = std::time::Instant::now();
+        let verdict = self.ha.commit(job, self.epoch, Some(content), None).await?;
+        self.metrics
+            .commit_millis
+            .add(began.elapsed().as_millis() as u64);
+        if verdict == Verdict::Fenced {
+            self.look_for_successor().await?;
+            // Nobody has taken over: a request of ours of an earlier attempt came late.
+            return Err(Failure::Busy {
+                wait: Duration::from_secs(1),
+                why: "it cannot be said whether the commit stands".to_string(),
+            });
+        }
+        if !cell.work().sealed {
+            // Nothing kept an earlier owner, or a later one, from writing this job's first manifest. What is
+            // acknowledged was there before any later epoch, so that its owner finds it.
+            self.look_for_successor().await?;
+            cell.work().sealed = true;
+        }
+        self.metrics.commits.add(1);
+        Ok(())
+    }
+
+    async fn do_effects(self: &Arc<Self>, job: &JobId, cell: &Arc<Cell>, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Commit(_) => {}
+                Effect::Remove(key, object) => {
+                    cell.work().dirty |= object.is_some();
+                    self.remove_local(cell, &key);
+                }
+                Effect::RemoveObject(..) => cell.work().dirty = true,
+                Effect::DropLocal(key) => self.remove_local(cell, &key),
+                Effect::Forget(_) => self.forget(job, cell).await,
+            }
+        }
+    }
+
+    /// Takes a local copy off its path, unless somebody needs it again: whoever publishes a file says so
+    /// before, under the same lock.
+    pub(super) fn remove_local(&self, cell: &Arc<Cell>, key: &BlobKey) {
+        let work = cell.work();
+        let blob = work
+            .registry
+            .job(&key.job)
+            .and_then(|j| j.blobs.get(&key.digest));
+        let needed = match blob {
+            // Another copy is in the HA store.
+            Some(blob) => blob.pins > 0 || blob.object.is_none(),
+            None => work.registry.is_promised(key),
+        };
+        if needed || work.arriving.contains_key(&key.digest) {
+            return;
+        }
+        if let Err(error) = self.local.remove(key) {
+            self.metrics.deletes_failed.add(1);
+            tracing::warn!(%key, %error, "a local copy could not be removed; the next sweep tries again");
+        }
+    }
+
+    async fn forget(self: &Arc<Self>, job: &JobId, cell: &Arc<Cell>) {
+        let forgotten = match self.look_for_successor().await {
+            Ok(()) => self.ha.forget(job).await.map_err(Failure::from),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = forgotten {
+            tracing::warn!(%job, %failure, "a tombstone stays until the next start");
+        }
+        let mut cells = unpoisoned(&self.cells);
+        // Somebody may have begun an upload meanwhile.
+        let mut work = cell.work();
+        let idle =
+            work.registry.job(job).is_none() && work.writing.is_empty() && work.orphans.is_empty();
+        if idle && cells.get(job).is_some_and(|c| Arc::ptr_eq(c, cell)) {
+            work.forgotten = true;
+            cells.remove(job);
+        }
+    }
+}

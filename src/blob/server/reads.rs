@@ -1,0 +1,329 @@
+//! Reading: a verified local copy, or one made from the HA store. Every byte that is handed out was compared
+//! with what it must be, after it was read from the disk or within the minute before.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::super::ha::{Object, blocking};
+use super::super::key::{BlobKey, Digest, ObjectName};
+use super::super::lifecycle::Refusal;
+use super::super::local::{BLOCK_BYTES, Copy, Look, Opened};
+use super::super::registry::Effect;
+use super::cell::Cell;
+use super::{BlobServer, Failure, Inner, unpoisoned};
+
+/// Blocks that are read in one piece: 256 KiB.
+const RUN_BLOCKS: u64 = 2;
+/// Pieces that are read before the reader asks for them; a reader that stalls holds as much memory.
+const RUNS_AHEAD: usize = 2;
+/// A block that was compared so short a time ago, in a file that was not touched since, is sent as it is: many who
+/// fetch one blob at once cost one comparison. Whoever receives the whole compares it all the same.
+const TRUST: Duration = Duration::from_secs(60);
+
+/// While it lives, the blob's copies stay.
+pub(super) struct Pin {
+    inner: Arc<Inner>,
+    cell: Arc<Cell>,
+    key: BlobKey,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let effects = self.cell.work().registry.unpin(&self.key);
+        for effect in effects {
+            if let Effect::Remove(key, object) = effect {
+                self.cell.work().dirty |= object.is_some();
+                self.inner.remove_local(&self.cell, &key);
+            }
+        }
+    }
+}
+
+/// A blob that is open for reading: its file stays as long as this lives.
+pub struct BlobHandle {
+    digest: Digest,
+    /// None for the blob without bytes.
+    copy: Option<Copy>,
+    pin: Option<Arc<Pin>>,
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for BlobHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlobHandle")
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BlobHandle {
+    /// What it is.
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// The file; none for the blob without bytes. It was verified before; what happens to it from now on only
+    /// [`stream`](BlobHandle::stream) notices.
+    pub fn path(&self) -> Option<&Path> {
+        self.copy.as_ref().map(|c| c.path.as_path())
+    }
+
+    /// Bytes of the blob, each block of the file compared before any of it is handed out, or within the minute before
+    /// if the file was not touched since. The range is cut at the end.
+    ///
+    /// The stream ends with `Corrupt` before the first block that is damaged; the copy goes into the quarantine
+    /// then, and the next [`get`](BlobServer::get) makes a new one.
+    pub fn stream(&self, range: Range<u64>) -> BoxStream<'static, Result<Bytes>> {
+        let Some(copy) = self.copy.clone() else {
+            return futures::stream::empty().boxed();
+        };
+        let (start, end) = (range.start, range.end.min(self.digest.size));
+        if start >= end {
+            return futures::stream::empty().boxed();
+        }
+        let first = start / BLOCK_BYTES;
+        let last = end.div_ceil(BLOCK_BYTES);
+        let runs = (first..last).step_by(usize::try_from(RUN_BLOCKS).unwrap_or(1));
+        let inner = Arc::clone(&self.inner);
+        let pin = self.pin.clone();
+        // The next run is read and compared while this one is on its way.
+        futures::stream::iter(runs)
+            .map(move |first| {
+                let (copy, inner, pin) = (copy.clone(), Arc::clone(&inner), pin.clone());
+                async move {
+                    let last = last.min(first + RUN_BLOCKS);
+                    // For the disk alone: nobody who waits for a slow reader holds one.
+                    let turn = Arc::clone(&inner.disk).acquire_owned().await;
+                    let read = blocking(move || copy.read_blocks(first, last, TRUST)).await;
+                    drop(turn);
+                    let bytes = match read {
+                        Ok(bytes) => bytes,
+                        Err(e) => {
+                            if let Some(pin) = pin {
+                                let me = Arc::clone(&inner);
+                                let key = pin.key.clone();
+                                let why = e.message().to_string();
+                                inner.metrics.damaged_local.add(1);
+                                let _ = blocking(move || me.local.damaged(&key, &why)).await;
+                            }
+                            return Err(e);
+                        }
+                    };
+                    let at = first * BLOCK_BYTES;
+                    let from = usize::try_from(start.saturating_sub(at)).unwrap_or(0);
+                    let to = usize::try_from(end - at)
+                        .unwrap_or(usize::MAX)
+                        .min(bytes.len());
+                    inner.metrics.bytes_out.add((to - from) as u64);
+                    Ok(bytes.slice(from..to))
+                }
+            })
+            .buffered(RUNS_AHEAD)
+            .boxed()
+    }
+
+    /// All bytes.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the file was damaged since it was opened.
+    pub async fn bytes(&self) -> Result<Bytes> {
+        let mut all = Vec::with_capacity(usize::try_from(self.digest.size).unwrap_or(0));
+        let mut stream = self.stream(0..self.digest.size);
+        while let Some(piece) = stream.try_next().await? {
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.into())
+    }
+}
+
+impl BlobServer {
+    /// Opens a blob; makes a local copy from the HA store first if there is no good one.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `JobOver`; `Lost` if every copy is damaged; an HA store that does not answer.
+    pub async fn get(&self, key: &BlobKey) -> Result<BlobHandle, Failure> {
+        let inner = &self.0;
+        inner.check_owner()?;
+        let cell = inner.cell(&key.job)?;
+        let handle = |copy, pin| BlobHandle {
+            digest: key.digest,
+            copy,
+            pin,
+            inner: Arc::clone(inner),
+        };
+        if key.digest.is_empty_blob() {
+            if let Some(cell) = cell {
+                cell.work().registry.live_job(&key.job)?;
+            }
+            return Ok(handle(None, None));
+        }
+        let cell = cell.ok_or_else(|| Refusal::NotFound(key.clone()))?;
+        let pin = Arc::new(inner.pin(&cell, key)?);
+        let copy = inner.open_or_fetch(&cell, key, &pin).await?;
+        inner.metrics.downloads.add(1);
+        Ok(handle(Some(copy), Some(pin)))
+    }
+}
+
+impl Inner {
+    /// Keeps a blob's copies for as long as what it gives lives.
+    pub(super) fn pin(self: &Arc<Self>, cell: &Arc<Cell>, key: &BlobKey) -> Result<Pin, Refusal> {
+        cell.work().registry.pin(key)?;
+        Ok(Pin {
+            inner: Arc::clone(self),
+            cell: Arc::clone(cell),
+            key: key.clone(),
+        })
+    }
+
+    pub(super) async fn open_local(self: &Arc<Self>, key: &BlobKey, look: Look) -> Result<Opened> {
+        let (me, key, now) = (Arc::clone(self), key.clone(), self.now());
+        let opened = blocking(move || me.local.open_copy(&key, now, look)).await?;
+        if matches!(opened, Opened::Damaged(_)) {
+            self.metrics.damaged_local.add(1);
+        }
+        Ok(opened)
+    }
+
+    async fn open_or_fetch(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        key: &BlobKey,
+        pin: &Arc<Pin>,
+    ) -> Result<Copy, Failure> {
+        if let Opened::Copy(copy) = self.open_local(key, Look::WhereDue).await? {
+            return Ok(copy);
+        }
+        let (me, cell, key) = (Arc::clone(self), Arc::clone(cell), key.clone());
+        // The pin goes along: the fetch comes to its end although the reader goes away.
+        let pin = Arc::clone(pin);
+        let fetched = tokio::spawn(async move {
+            let _pin = pin;
+            me.fetch(&cell, &key).await
+        });
+        fetched.await.unwrap_or_else(|e| {
+            let text = format!("a fetch came to no end: {e}");
+            Err(Failure::Store(Error::new(ErrorKind::Internal, text)))
+        })
+    }
+
+    /// Makes a local copy from the HA store, one for all who want it. The caller has a pin.
+    pub(super) async fn fetch(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        key: &BlobKey,
+    ) -> Result<Copy, Failure> {
+        let flight = {
+            let mut flights = unpoisoned(&self.flights);
+            flights.retain(|_, f| f.strong_count() > 0);
+            match flights.get(key).and_then(std::sync::Weak::upgrade) {
+                Some(flight) => flight,
+                None => {
+                    let flight = Arc::new(tokio::sync::Mutex::new(()));
+                    flights.insert(key.clone(), Arc::downgrade(&flight));
+                    flight
+                }
+            }
+        };
+        let _leader = flight.lock().await;
+        if let Opened::Copy(copy) = self.open_local(key, Look::WhereDue).await? {
+            return Ok(copy);
+        }
+        let object = cell.work().registry.visible(key)?.object;
+        let Some(object) = object else {
+            return Err(self.all_copies_bad(key, None).await);
+        };
+        match self.copy_from_ha(cell, key, &object).await? {
+            Object::Good => {}
+            bad => {
+                self.metrics.damaged_ha.add(1);
+                tracing::error!(%key, ?bad, "the object in the HA store is damaged too");
+                return Err(self.all_copies_bad(key, Some(object)).await);
+            }
+        }
+        match self.open_local(key, Look::WhereDue).await? {
+            Opened::Copy(copy) => Ok(copy),
+            _ => Err(Failure::Busy {
+                wait: std::time::Duration::from_secs(1),
+                why: "the local copy went while it was opened".to_string(),
+            }),
+        }
+    }
+
+    /// Downloads, compares, publishes.
+    pub(super) async fn copy_from_ha(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        key: &BlobKey,
+        object: &ObjectName,
+    ) -> Result<Object, Failure> {
+        let me = Arc::clone(self);
+        let size = key.digest.size;
+        let begun = blocking(move || {
+            let reserved = me.reserve(size)?;
+            me.local.begin(reserved)
+        });
+        let into = match self.ha.download(&key.job, object, begun.await?).await {
+            Ok(Ok(into)) => into,
+            Ok(Err(bad)) => return Ok(bad),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Object::Missing),
+            Err(e) => return Err(e.into()),
+        };
+        let complete = blocking(move || into.complete()).await?;
+        let got = complete.digest();
+        if got != key.digest {
+            return Ok(Object::Damaged(format!("its bytes are those of {got}")));
+        }
+        // Announced under the lock under which copies are removed.
+        *cell.work().arriving.entry(key.digest).or_default() += 1;
+        let (me, job, now) = (Arc::clone(self), key.job.clone(), self.now());
+        let published = blocking(move || me.local.publish(complete, &job, now).map(drop)).await;
+        let known = {
+            let mut work = cell.work();
+            if let Some(count) = work.arriving.get_mut(&key.digest) {
+                *count -= 1;
+                if *count == 0 {
+                    work.arriving.remove(&key.digest);
+                }
+            }
+            let job = work.registry.job(&key.job);
+            job.is_some_and(|j| j.blobs.contains_key(&key.digest))
+        };
+        if !known {
+            self.remove_local(cell, key);
+        }
+        published?;
+        self.metrics.fetches.add(1);
+        Ok(Object::Good)
+    }
+
+    /// No good copy is left: says so durably, unless things have changed meanwhile.
+    pub(super) async fn all_copies_bad(
+        self: &Arc<Self>,
+        key: &BlobKey,
+        object: Option<ObjectName>,
+    ) -> Failure {
+        let of = key.clone();
+        let marked = self
+            .change(&key.job, move |registry, _| {
+                let blob = registry.job(&of.job).and_then(|j| j.blobs.get(&of.digest));
+                let same = blob.is_some_and(|b| b.object == object);
+                Ok(((), if same { registry.lost(&of) } else { Vec::new() }))
+            })
+            .await;
+        match marked {
+            Ok(()) => Refusal::Lost(key.clone()).into(),
+            Err(failure) => failure,
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The start of a server: lock, probe, epoch, seals, recovery. Nothing is downloaded.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use futures::{StreamExt, TryStreamExt};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+use crate::clock::Steady;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Stores;
+
+use super::super::chain::Verdict;
+use super::super::ha::{HaStore, blocking};
+use super::super::key::{BlobKey, JobId, Moment};
+use super::super::layout::LocalPath;
+use super::super::local::LocalStore;
+use super::super::manifest::Manifest;
+use super::super::recovery::{Action, Found, Listed, recover};
+use super::cell::Cell;
+use super::{BlobServer, Inner, Metrics, RecoverJobs, ServerConfig};
+
+/// Jobs that are sealed at once.
+const SEALS_IN_FLIGHT: usize = 32;
+/// Listings until no new job appears.
+const MOST_ROUNDS: usize = 10;
+
+/// A job that is not served, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusedJob {
+    /// The job.
+    pub job: JobId,
+    /// Why its manifest cannot be read.
+    pub why: String,
+}
+
+/// What a start found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RecoveryReport {
+    /// The epoch that was taken.
+    pub epoch: u64,
+    /// Jobs that have a manifest, ended ones included.
+    pub jobs: u64,
+    /// Blobs of jobs that have not ended.
+    pub blobs: u64,
+    /// Objects that no manifest names: they are staged.
+    pub staged_objects: u64,
+    /// Objects of ended jobs that are being removed.
+    pub leftover_objects: u64,
+    /// Local files of known blobs; each is verified before its first use.
+    pub local_adopted: u64,
+    /// Local files of no known blob: they are staged.
+    pub local_staged: u64,
+    /// Local files that went into the quarantine for their size.
+    pub quarantined: u64,
+    /// Blobs whose objects were missing or had another size and were written again from local copies.
+    pub repaired: Vec<BlobKey>,
+    /// Blobs without any copy.
+    pub lost: Vec<BlobKey>,
+    /// Names that are none of ours, in the HA store and in the local directory: left alone.
+    pub foreign: Vec<String>,
+    /// Jobs whose manifests cannot be read: nothing of them is touched.
+    pub refused: Vec<RefusedJob>,
+    /// Jobs that were to be recovered and of which nothing is known.
+    pub unknown: Vec<JobId>,
+}
+
+fn deposed(epoch: u64) -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        format!("epoch {epoch} was taken over while it began"),
+    )
+    .during("start")
+    .hint("another server of this cluster id has just started; one at a time")
+}
+
+/// Seals all jobs, and reads what they are then. The listing is one that was made after all seals.
+async fn seal_all(
+    ha: &HaStore,
+    epoch: u64,
+) -> Result<(Vec<Listed>, BTreeMap<JobId, Result<Manifest>>)> {
+    let mut sealed: BTreeSet<JobId> = BTreeSet::new();
+    let mut unreadable: BTreeMap<JobId, Error> = BTreeMap::new();
+    for _ in 0..MOST_ROUNDS {
+        let listed = ha.everything().await?;
+        let mut jobs = HaStore::jobs(&listed);
+        jobs.retain(|j| !sealed.contains(j));
+        if jobs.is_empty() {
+            let readable = sealed.into_iter().filter(|j| !unreadable.contains_key(j));
+            let numbers = HaStore::manifest_numbers(&listed);
+            let read = futures::stream::iter(readable)
+                .map(|job| {
+                    let numbers = &numbers;
+                    async move {
+                        let manifest = ha.newest_manifest(numbers, &job).await;
+                        match manifest {
+                            Err(e)
+                                if e.kind() != ErrorKind::Corrupt
+                                    && e.kind() != ErrorKind::Unsupported =>
+                            {
+                                Err(e)
+                            }
+                            other => Ok((job, other)),
+                        }
+                    }
+                })
+                .buffer_unordered(SEALS_IN_FLIGHT);
+            let read: Vec<(JobId, Result<Option<Manifest>>)> = read.try_collect().await?;
+            let mut manifests = BTreeMap::new();
+            for (job, manifest) in read {
+                match manifest {
+                    Ok(Some(manifest)) => drop(manifests.insert(job, Ok(manifest))),
+                    // Objects alone: orphans.
+                    Ok(None) => {}
+                    Err(e) => drop(manifests.insert(job, Err(e))),
+                }
+            }
+            manifests.extend(unreadable.into_iter().map(|(job, e)| (job, Err(e))));
+            return Ok((listed, manifests));
+        }
+        let mut numbers = HaStore::manifest_numbers(&listed);
+        let jobs = jobs.into_iter().map(|job| {
+            let known = numbers.remove(&job).unwrap_or_default();
+            (job, known)
+        });
+        let seals = futures::stream::iter(jobs)
+            .map(|(job, known)| async move {
+                let sealed = ha.commit(&job, epoch, None, Some(known)).await;
+                (job, sealed)
+            })
+            .buffer_unordered(SEALS_IN_FLIGHT);
+        let mut seals = std::pin::pin!(seals);
+        while let Some((job, outcome)) = seals.next().await {
+            match outcome {
+                Ok(Verdict::Done) => {}
+                Ok(Verdict::Fenced) => return Err(deposed(epoch)),
+                Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                    unreadable.insert(job.clone(), e);
+                }
+                Err(e) => return Err(e),
+            }
+            sealed.insert(job);
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        "new jobs kept appearing in the HA store",
+    )
+    .during("start")
+    .hint("is another server of this cluster id running? stop it"))
+}
+
+impl BlobServer {
+    /// Locks the local directory, makes sure that the HA store can be one, takes the next epoch, seals every job,
+    /// and recovers. Costs two listings of the whole cluster, and per job two reads, a create and a listing; a dozen requests for the probe.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if another process has the directory; `Unsupported` if the HA store ignores create-if-absent;
+    /// `Conflict` if another server starts at the same time; what stores and file system answer. The old state
+    /// is intact.
+    pub async fn open(
+        config: ServerConfig,
+        stores: Stores,
+    ) -> Result<(BlobServer, RecoveryReport)> {
+        let options = config.local.clone();
+        let (local, listed_local) = blocking(move || LocalStore::open(options)).await?;
+        let ha = super::ha_store(stores, &config)?;
+        ha.probe().await?.check(ha.folder())?;
+        ha.check_format().await?;
+        let clock = Steady::start();
+        let epoch = ha.claim().await?;
+        let (objects, manifests) = seal_all(&ha, epoch).await?;
+        let recovered = match &config.recover {
+            RecoverJobs::Only(jobs) => jobs.clone(),
+            RecoverJobs::All => {
+                let live =
+                    |m: &Result<Manifest>| m.as_ref().is_ok_and(|m| !m.content.state.is_terminal());
+                let jobs = manifests.iter().filter(|(_, m)| live(m));
+                jobs.map(|(job, _)| job.clone()).collect()
+            }
+        };
+        let found = Found {
+            epoch,
+            manifests,
+            objects,
+            local: listed_local,
+            recover: recovered,
+            store_now: ha.store_time(epoch).await?,
+            now: Moment(clock.now()),
+            orphan_min_age: config.orphan_min_age,
+        };
+        let recovery = recover(&found, config.settings)?;
+        let mut report = RecoveryReport {
+            epoch,
+            jobs: found.manifests.values().filter(|m| m.is_ok()).count() as u64,
+            blobs: recovery
+                .registry
+                .jobs()
+                .map(|(_, j)| j.blobs.len() as u64)
+                .sum(),
+            ..RecoveryReport::default()
+        };
+        let cells: BTreeMap<JobId, Arc<Cell>> = recovery
+            .registry
+            .by_job()
+            .into_iter()
+            .map(|(job, registry)| (job, Arc::new(Cell::new(registry, true))))
+            .collect();
+        let inner = Arc::new(Inner {
+            epoch,
+            ha,
+            local: Arc::new(local),
+            cells: Mutex::new(cells),
+            refused: refused(&recovery.actions),
+            strays: Mutex::new(HashMap::new()),
+            flights: Mutex::default(),
+            fenced: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            clock,
+            disk: Arc::new(Semaphore::new(config.max_transfers.max(1))),
+            ha_uploads: Semaphore::new(config.max_ha_uploads.max(1)),
+            metrics: Metrics::default(),
+            config,
+        });
+        let server = BlobServer(inner);
+        server
+            .act(recovery.actions, found.store_now, found.now, &mut report)
+            .await?;
+        Ok((server, report))
+    }
+
+    async fn act(
+        &self,
+        actions: Vec<Action>,
+        store_now: Moment,
+        now: Moment,
+        report: &mut RecoveryReport,
+    ) -> Result<()> {
+        let inner = &self.0;
+        let lasting = |e: super::Failure| e.into_error().during("start");
+        for action in actions {
+            match action {
+                Action::StageObject {
+                    job,
+                    name,
+                    not_before,
+                } => {
+                    // Times between two moments of the store's clock are times of ours.
+                    let wait = not_before.0.saturating_sub(store_now.0);
+                    let due = Moment(now.0.saturating_add(wait));
+                    let cell = inner.cell_or_new(&job).map_err(lasting)?;
+                    cell.work().orphans.insert(name, due);
+                    report.staged_objects += 1;
+                }
+                Action::RemoveObject { job, name } => {
+                    let cell = inner.cell_or_new(&job).map_err(lasting)?;
+                    let mut work = cell.work();
+                    work.orphans.insert(name, Moment(0));
+                    work.dirty = true;
+                    report.leftover_objects += 1;
+                }
+                Action::AdoptLocal(_) => report.local_adopted += 1,
+                Action::StageLocal { key, not_before } => {
+                    super::unpoisoned(&inner.strays).insert(key, not_before);
+                    report.local_staged += 1;
+                }
+                Action::RemoveLocal(LocalPath::Blob(job, digest)) => {
+                    let key = BlobKey { job, digest };
+                    let local = Arc::clone(&inner.local);
+                    blocking(move || local.remove(&key)).await?;
+                }
+                // Parts and trash went when the directory was opened.
+                Action::RemoveLocal(_) => {}
+                Action::QuarantineLocal { key, size } => {
+                    let local = Arc::clone(&inner.local);
+                    let why = format!("it has {size} bytes");
+                    blocking(move || local.damaged(&key, &why)).await?;
+                    report.quarantined += 1;
+                }
+                Action::RepairObject(key) => {
+                    let Some(cell) = inner.cell(&key.job).map_err(lasting)? else {
+                        continue;
+                    };
+                    match inner.rewrite_object(&cell, &key).await {
+                        Ok(true) => report.repaired.push(key),
+                        Ok(false) => {
+                            let object = cell
+                                .work()
+                                .registry
+                                .visible(&key)
+                                .ok()
+                                .and_then(|b| b.object);
+                            let failure = inner.all_copies_bad(&key, object).await;
+                            tracing::error!(%key, %failure, "no good copy is left");
+                            report.lost.push(key);
+                        }
+                        Err(failure) => return Err(lasting(failure)),
+                    }
+                }
+                Action::MarkLost(key) => {
+                    tracing::error!(%key, "no copy is left");
+                    report.lost.push(key);
+                }
+                Action::LeaveForeign { path, .. } => report.foreign.push(path),
+                Action::RefuseJob { job, why } => report.refused.push(RefusedJob { job, why }),
+                Action::NothingKnown(job) => report.unknown.push(job),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(actions: &[Action]) -> BTreeMap<JobId, String> {
+    let refused = actions.iter().filter_map(|a| match a {
+        Action::RefuseJob { job, why } => Some((job.clone(), why.clone())),
+        _ => None,
+    });
+    refused.collect()
+}

@@ -1,0 +1,66 @@
+//! `forkpoint blob`: job artefacts with counted references. One file per verb.
+
+mod finish;
+mod gc;
+mod get;
+mod log;
+mod ls;
+mod offline;
+mod place;
+mod probe;
+mod put;
+mod recover;
+mod refs;
+mod remote;
+mod scrub;
+mod serve;
+
+use clap::Subcommand;
+
+use crate::error::Result;
+use crate::store::Stores;
+
+use super::{Format, Output};
+
+/// A store for job artefacts: jars, large messages. References are counted, what nobody holds goes after a
+/// while, and what must survive is kept in an HA store, which can be any location.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: BlobVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum BlobVerb {
+    Serve(Box<serve::Args>),
+    Put(put::Args),
+    Get(Box<get::Args>),
+    Ls(ls::Args),
+    Jobs(ls::JobsArgs),
+    Refs(refs::Args),
+    Why(refs::WhyArgs),
+    Finish(finish::Args),
+    Log(log::Args),
+    Recover(recover::Args),
+    Gc(gc::Args),
+    Scrub(scrub::Args),
+    Probe(probe::Args),
+}
+
+pub(super) async fn run(args: &Args, stores: &Stores, format: Format) -> Result<Output> {
+    match &args.verb {
+        BlobVerb::Serve(args) => serve::run(args, stores).await,
+        BlobVerb::Put(args) => put::run(args).await,
+        BlobVerb::Get(args) => get::run(args, stores, format).await,
+        BlobVerb::Ls(args) => ls::run(args).await,
+        BlobVerb::Jobs(args) => ls::jobs(args).await,
+        BlobVerb::Refs(args) => refs::run(args).await,
+        BlobVerb::Why(args) => refs::why(args).await,
+        BlobVerb::Finish(args) => finish::run(args).await,
+        BlobVerb::Log(args) => log::run(args, format).await,
+        BlobVerb::Recover(args) => recover::run(args, stores).await,
+        BlobVerb::Gc(args) => gc::run(args, stores).await,
+        BlobVerb::Scrub(args) => scrub::run(args, stores).await,
+        BlobVerb::Probe(args) => probe::run(args, stores).await,
+    }
+}

@@ -1,0 +1,291 @@
+//! The verbs of `forkpoint blob` that talk to a server, as scripts and people meet them.
+
+#![cfg(unix)]
+// Helpers of tests fail by panicking, like the tests themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+struct Serving {
+    child: Child,
+    url: String,
+}
+
+impl Serving {
+    fn start(dir: &Path) -> Serving {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_forkpoint"))
+            .args(["blob", "serve", "--bind", "127.0.0.1:0", "--data"])
+            .arg(dir.join("data"))
+            .arg("--ha")
+            .arg(dir.join("ha"))
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let url = loop {
+            let line = lines
+                .next()
+                .unwrap_or_else(|| panic!("it ended: {said}"))
+                .unwrap();
+            if let Some(url) = line.strip_prefix("listening on ") {
+                break url.to_string();
+            }
+            said.push_str(&line);
+        };
+        std::thread::spawn(move || lines.for_each(drop));
+        Serving { child, url }
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_forkpoint"))
+            .arg("blob")
+            .args(args)
+            .env("FORKPOINT_BLOB_SERVER", &self.url)
+            .output()
+            .unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> (i32, Value) {
+        let output = self.run(&[args, &["--format", "json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let document = serde_json::from_slice(&output.stdout);
+        let document = document.unwrap_or_else(|e| panic!("{args:?}: {e}: {said}"));
+        (output.status.code().unwrap(), document)
+    }
+
+    fn text(&self, args: &[&str]) -> (i32, String) {
+        let output = self.run(args);
+        let (out, err) = (output.stdout, output.stderr);
+        let text = String::from_utf8_lossy(&out).into_owned() + &String::from_utf8_lossy(&err);
+        (output.status.code().unwrap(), text)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_job_from_its_jars_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let serving = Serving::start(dir.path());
+    let jar: Vec<u8> = (0..300_000u32).flat_map(|n| n.to_le_bytes()).collect();
+    std::fs::write(at("one.jar"), &jar).unwrap();
+    std::fs::write(at("two.jar"), b"two").unwrap();
+
+    let (code, put) = serving.json(&["put", "orders", &at("one.jar"), &at("two.jar")]);
+    assert_eq!(
+        (code, &put["version"], &put["registered"]),
+        (0, &json!(1), &json!(false))
+    );
+    assert_eq!(put["blobs"][0]["name"], "one.jar");
+    assert_eq!(put["blobs"][0]["sent"], true);
+    let digest = put["blobs"][0]["digest"].as_str().unwrap().to_string();
+    assert!(digest.ends_with("-1200000"));
+    let (code, why) = serving.json(&["why", "orders", &digest]);
+    assert_eq!(
+        (code, &why["goes"], &why["why"]["reason"]),
+        (3, &json!(false), &json!("kept-until"))
+    );
+
+    let (code, put) = serving.text(&[
+        "put",
+        "orders",
+        &at("one.jar"),
+        &at("two.jar"),
+        "--register",
+    ]);
+    assert_eq!(code, 0);
+    assert!(
+        put.contains("was there") && put.contains("job orders is registered"),
+        "{put}"
+    );
+    let (_, why) = serving.json(&["why", "orders", &digest]);
+    assert_eq!(why["blob"]["state"], "referenced");
+    let (code, ls) = serving.json(&["ls", "orders"]);
+    assert_eq!(
+        (code, &ls["state"], ls["blobs"].as_array().unwrap().len()),
+        (0, &json!("active"), 2)
+    );
+    let (_, jobs) = serving.json(&["jobs"]);
+    assert_eq!(jobs["jobs"][0]["bytes"], 1_200_003);
+    let (code, text) = serving.text(&["jobs"]);
+    assert!(
+        code == 0 && text.contains("orders") && text.contains("active"),
+        "{text}"
+    );
+
+    // Into a file, to stdout, through a cache, by range.
+    let (code, got) = serving.json(&["get", "orders", &digest, &at("got")]);
+    assert_eq!(
+        (code, &got["verified"], &got["sources"][0]["fetched"]),
+        (0, &json!(true), &json!(1))
+    );
+    assert_eq!(std::fs::read(at("got")).unwrap(), jar);
+    let (code, again) = serving.text(&["get", "orders", &digest, &at("got")]);
+    assert!(code == 3 && again.contains("--overwrite"), "{code} {again}");
+    assert_eq!(
+        serving
+            .text(&["get", "orders", &digest, &at("got"), "--overwrite"])
+            .0,
+        0
+    );
+    assert_eq!(serving.run(&["get", "orders", &digest, "-"]).stdout, jar);
+    for _ in 0..2 {
+        let cached = serving.run(&["get", "orders", &digest, "-", "--cache", &at("cache")]);
+        assert!(cached.status.success() && cached.stdout == jar);
+    }
+    let ha = ["--ha", &at("ha"), "--cluster", "default"];
+    let (code, from_ha) =
+        serving.json(&[&["get", "orders", &digest, &at("from-ha")], &ha[..]].concat());
+    assert_eq!((code, &from_ha["sources"][0]["fetched"]), (0, &json!(1)));
+    let part = serving.run(&["get", "orders", &digest, "-", "--range", "1000-1999"]);
+    assert_eq!(part.stdout, jar[1000..2000]);
+    let part = serving.run(&["get", "orders", &digest, "-", "--range", "-7"]);
+    assert_eq!(part.stdout, jar[jar.len() - 7..]);
+
+    // References.
+    let (_, refs) = serving.json(&["refs", "orders", &digest, "--lease", "debug", "--for", "1h"]);
+    assert_eq!(refs["count"], 2);
+    let (code, text) = serving.text(&["refs", "orders", &digest]);
+    assert!(
+        code == 0 && text.contains("the job") && text.contains("lease debug, which ends in 59 min"),
+        "{text}"
+    );
+    let (_, refs) = serving.json(&["refs", "orders", &digest, "--release", "debug"]);
+    assert_eq!(refs["count"], 1);
+
+    // Logs.
+    std::fs::write(at("tm.log"), "line one\nline two\n").unwrap();
+    let (code, log) = serving.json(&["log", "put", "orders", "tm-1", &at("tm.log")]);
+    assert_eq!((code, &log["index"]["parts"][0]["end"]), (0, &json!(18)));
+    let (code, text) = serving.text(&["log", "get", "orders", "tm-1", "tm.log", "--range", "-9"]);
+    assert_eq!((code, text.as_str()), (0, "line two\n"));
+    let (_, text) = serving.text(&["log", "ls", "orders"]);
+    assert!(text.contains("tm-1/tm.log"), "{text}");
+    assert_eq!(
+        serving
+            .text(&["log", "get", "orders", "tm-1", "none.log"])
+            .0,
+        1
+    );
+    assert_eq!(
+        serving
+            .text(&["log", "put", "orders", "tm-1", &at("none.log")])
+            .0,
+        1
+    );
+
+    // The end, dry first.
+    let (code, dry) = serving.json(&["finish", "orders", "--dry-run"]);
+    assert_eq!(
+        (code, &dry["done"], &dry["blobs"]),
+        (0, &json!(false), &json!(4))
+    );
+    assert_eq!(serving.json(&["ls", "orders"]).0, 0);
+    let (code, done) = serving.text(&["finish", "orders", "--outcome", "cancelled"]);
+    assert!(code == 0 && done.contains("job orders is over"), "{done}");
+    let (code, over) = serving.text(&["get", "orders", &digest, &at("late")]);
+    assert!(code == 3 && over.contains("over"), "{code} {over}");
+    assert!(!Path::new(&at("late")).exists());
+    assert_eq!(serving.text(&["put", "orders", &at("two.jar")]).0, 3);
+    let (_, jobs) = serving.text(&["jobs"]);
+    assert!(jobs.contains("over: cancelled"), "{jobs}");
+}
+
+#[test]
+fn wrong_use_and_what_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let serving = Serving::start(dir.path());
+    let digest = format!("{}-3", "0".repeat(64));
+    for (code, args) in [
+        (2, vec!["ls", "Orders"]),
+        (2, vec!["get", "orders", "sha256:00", "x"]),
+        (2, vec!["get", "orders", &digest, "-", "--format", "json"]),
+        (2, vec!["get", "orders", &digest, "-", "--range", "5-6"]),
+        (2, vec!["get", "orders", &digest, "-", "--range", "a-b"]),
+        (2, vec!["refs", "orders", &digest, "--for", "1h"]),
+        (
+            2,
+            vec!["refs", "orders", &digest, "--ack", "a", "--release", "b"],
+        ),
+        (1, vec!["ls", "orders"]),
+        (1, vec!["why", "orders", &digest]),
+        (1, vec!["get", "orders", &digest, "/no/such/folder/x"]),
+        (1, vec!["put", "orders", "/no/such/file"]),
+        (1, vec!["finish", "orders", "--dry-run"]),
+    ] {
+        let (got, said) = serving.text(&args);
+        assert_eq!(got, code, "{args:?}: {said}");
+        assert!(said.contains("error:"), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+    // Without a server named at all.
+    let alone = Command::new(env!("CARGO_BIN_EXE_forkpoint"))
+        .args(["blob", "jobs"])
+        .env_remove("FORKPOINT_BLOB_SERVER")
+        .output()
+        .unwrap();
+    assert_eq!(alone.status.code(), Some(2));
+    // The end of a job that never was is remembered: it cannot begin later.
+    assert_eq!(serving.text(&["finish", "ghost"]).0, 0);
+    std::fs::write(dir.path().join("f"), b"f").unwrap();
+    let late = serving.text(&["put", "ghost", dir.path().join("f").to_str().unwrap()]);
+    assert_eq!(late.0, 3, "{}", late.1);
+}
+
+/// The example that the page on the blob store names, as one command without arguments.
+#[test]
+fn the_example_ships_kills_recovers_and_ends() {
+    let built = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--offline",
+            "--quiet",
+            "--example",
+            "ha_blob_store",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    let binary = Path::new(env!("CARGO_BIN_EXE_forkpoint"));
+    let example = binary.parent().unwrap().join("examples/ha_blob_store");
+    let ran = Command::new(example).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(
+        ran.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    for line in [
+        "shipped 2 jars",
+        "has 3 holders",
+        "tm-3 has both jars, has decoded 2000000 bytes and acknowledged; 0 holders are left",
+        "the server is killed",
+        "tm-4 gets 3000000 bytes from the HA store without a server",
+        "recovered: 2 blobs, 2 of them held by the job",
+        "is over; its blobs are gone",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let epochs: Vec<_> = said
+        .lines()
+        .filter(|l| l.starts_with("server of epoch"))
+        .collect();
+    assert!(epochs.len() == 2 && epochs[0].contains("epoch 1 ") && epochs[1].contains("epoch 2 "));
+}
