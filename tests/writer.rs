@@ -386,7 +386,9 @@ async fn stands_alone(stores: &Stores, root: &Location) {
 
     // Its owner knows that it is needed.
     let real = stores.real(&first).await.unwrap();
-    let seen = survey(stores, &[real.clone()], &Silent).await.unwrap();
+    let seen = survey(stores, std::slice::from_ref(&real), &Silent)
+        .await
+        .unwrap();
     let node = seen.find(&real.join("chk-3").unwrap()).unwrap();
     let verdict = judge(&Lineage::new(&seen), node, seen.taken_at).unwrap();
     assert_eq!(verdict.answer, Answer::Kept);

@@ -21,6 +21,11 @@ from peers import MIB, RELEASE, Endpoints, Tool, own_environment, rclone_environ
 from speed import LOADS, Result, alone, emulators, lay_files, measured, must, rotated, say, spread
 
 
+def seaweed_environment(ends, home):
+    """With the provider AWS it refuses to send files without TLS."""
+    return rclone_environment(ends, home) | {"RCLONE_CONFIG_S3_PROVIDER": "SeaweedFS"}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--writer", default=str(RELEASE / "examples" / "write_snapshot"))
@@ -42,7 +47,7 @@ def main():
         home = os.path.join(folder, "home")
         os.mkdir(home)
         writer = Tool("writer", os.path.abspath(options.writer), (), ("s3",), own_environment, home)
-        rclone = Tool("rclone", os.path.abspath(shutil.which(options.rclone)), (), ("s3",), rclone_environment, home)
+        rclone = Tool("rclone", os.path.abspath(shutil.which(options.rclone)), (), ("s3",), seaweed_environment, home)
         version = rclone.run(["version"], Endpoints()).out.splitlines()[0]
         lay_files(folder, [("data", options.files, options.mib * MIB)])
         at_once, part = str(options.at_once), str(options.part_mib)

@@ -79,7 +79,7 @@ impl Blocks {
             compared
                 .touched_nanoseconds
                 .store(touched.1, Ordering::Relaxed);
-            compared.at.store(millis().max(1), Ordering::Release);
+            compared.at.store(millis(), Ordering::Release);
         }
     }
 
@@ -92,8 +92,10 @@ impl Blocks {
     }
 }
 
+/// Never 0.
 fn millis() -> u64 {
-    u64::try_from(BEGINNING.elapsed().as_millis()).unwrap_or(u64::MAX)
+    let millis = u64::try_from(BEGINNING.elapsed().as_millis());
+    millis.unwrap_or(u64::MAX).saturating_add(1)
 }
 
 /// Computes the digest of a whole and of its blocks while bytes stream by.

@@ -166,8 +166,15 @@ impl Reader {
         self.size
     }
 
+    /// How many bytes are still to come, as far as is known.
+    pub(super) fn left(&self) -> Option<u64> {
+        self.size.map(|size| size.saturating_sub(self.read))
+    }
+
     /// The next `length` bytes, or fewer at the end.
     pub(super) async fn next(&mut self, length: u64) -> Result<Bytes> {
+        // One byte more than there should be is enough to find out.
+        let length = self.left().map_or(length, |left| length.min(left.max(1)));
         let wanted = usize::try_from(length).unwrap_or(usize::MAX);
         let part = match &mut self.from {
             Origin::Bytes(bytes) => bytes.split_to(wanted.min(bytes.len())),
@@ -177,8 +184,10 @@ impl Reader {
                     return Err(Error::new(ErrorKind::Cancelled, "stopped on request"));
                 };
                 let at = path.clone();
+                // Allocated here: allocators keep what each of many threads has freed.
+                let part = Vec::with_capacity(wanted);
                 let (own, part) =
-                    super::super::blocking(move || read_file(own, &at, wanted)).await?;
+                    super::super::blocking(move || read_file(own, &at, part, wanted)).await?;
                 *file = Some(own);
                 part
             }
@@ -224,9 +233,13 @@ impl Reader {
     }
 }
 
-fn read_file(mut file: File, at: &std::path::Path, wanted: usize) -> Result<(File, Bytes)> {
+fn read_file(
+    mut file: File,
+    at: &std::path::Path,
+    mut part: Vec<u8>,
+    wanted: usize,
+) -> Result<(File, Bytes)> {
     use std::io::Read;
-    let mut part = Vec::with_capacity(wanted);
     (&mut file)
         .take(wanted as u64)
         .read_to_end(&mut part)

@@ -10,6 +10,8 @@ mod sink;
 
 use std::sync::Arc;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Cancel;
 
@@ -260,13 +262,17 @@ impl Upload<'_> {
             return self.write_file(reader).await;
         }
         // A part is in memory from here on.
-        let memory = self.stores.relay_budget(self.part_size).await;
+        let memory = self.memory(reader.left()).await;
         let first = reader.next(self.part_size).await?;
         if (first.len() as u64) < self.part_size || reader.size() == Some(first.len() as u64) {
             reader.finish().await?;
-            let sha256 = RunningSha256::default().feed(&first).await?.sum();
             let size = first.len() as u64;
-            self.stores.put(self.at, first, true).await?;
+            let (put, sum) = tokio::join!(
+                self.stores.put(self.at, first.clone(), true),
+                RunningSha256::default().feed(&first)
+            );
+            put?;
+            let sha256 = sum?.sum();
             return Ok(Uploaded { size, sha256 });
         }
         // An upload in parts is visible only when it is completed, which fails at the latest then.
@@ -276,6 +282,12 @@ impl Upload<'_> {
         let (copied, done) = self.in_parts(&store, reader, first, memory).await?;
         self.is_ours(&copied, &done).await?;
         Ok(done)
+    }
+
+    /// Waits until the next part may be in memory, where so many bytes are `left`.
+    async fn memory(&self, left: Option<u64>) -> Option<OwnedSemaphorePermit> {
+        let part = left.unwrap_or(u64::MAX).min(self.part_size);
+        self.stores.relay_budget(part.max(1)).await
     }
 
     /// Where an answer was lost, an object of our size may be ours: its content tells.
@@ -303,7 +315,7 @@ impl Upload<'_> {
         let mut size = 0u64;
         loop {
             self.options.cancel.check()?;
-            let memory = self.stores.relay_budget(self.part_size).await;
+            let memory = self.memory(reader.left()).await;
             let part = reader.next(self.part_size).await?;
             let last = (part.len() as u64) < self.part_size;
             size += part.len() as u64;

@@ -119,16 +119,18 @@ impl Upload<'_> {
         let (mut number, mut part, mut memory) = (1, first, memory);
         loop {
             self.options.cancel.check()?;
-            sum.feed(&part).await?;
             let last = (part.len() as u64) < self.part_size;
-            sending.spawn(send(number, part, memory));
+            // On its way while it is hashed.
+            sending.spawn(send(number, part.clone(), memory));
+            sum.feed(&part).await?;
+            drop(part);
             while sending.len() >= self.options.parts_at_once.max(1) {
                 take(&mut sending, &mut arrived).await?;
             }
             if last || reader.size() == Some(sum.size) {
                 break;
             }
-            memory = self.stores.relay_budget(self.part_size).await;
+            memory = self.memory(reader.left()).await;
             part = reader.next(self.part_size).await?;
             if part.is_empty() {
                 break;
