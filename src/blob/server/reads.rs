@@ -100,14 +100,21 @@ impl BlobHandle {
                 let (copy, inner, pin) = (copy.clone(), Arc::clone(&inner), pin.clone());
                 async move {
                     let last = last.min(first + RUN_BLOCKS);
-                    // For the disk alone: nobody who waits for a slow reader holds one.
-                    let turn = Arc::clone(&inner.disk).acquire_owned().await;
-                    let read = blocking(move || copy.read_blocks(first, last, TRUST)).await;
-                    drop(turn);
+                    // For the disk alone, and in a task of its own: a reader that stalls polls nothing, and must
+                    // not hold a turn meanwhile.
+                    let disk = Arc::clone(&inner.disk);
+                    let read = tokio::spawn(async move {
+                        let _turn = disk.acquire_owned().await;
+                        blocking(move || copy.read_blocks(first, last, TRUST)).await
+                    });
+                    let read = read.await.unwrap_or_else(|e| {
+                        let text = format!("a worker task ended: {e}");
+                        Err(Error::new(ErrorKind::Internal, text))
+                    });
                     let bytes = match read {
                         Ok(bytes) => bytes,
                         Err(e) => {
-                            if let Some(pin) = pin {
+                            if let Some(pin) = pin.filter(|_| e.kind() == ErrorKind::Corrupt) {
                                 let me = Arc::clone(&inner);
                                 let key = pin.key.clone();
                                 let why = e.message().to_string();
