@@ -13,7 +13,7 @@ use forkpoint::fork::{ForkRequest, fork};
 use forkpoint::ownership::{Answer, Lineage, judge, survey};
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::snapshot::RestoreMode;
-use forkpoint::snapshot::native::Manifest;
+use forkpoint::snapshot::native::{Manifest, Partition};
 use forkpoint::store::{Location, Stores};
 use forkpoint::verify::verify;
 use forkpoint::writer::{
@@ -753,4 +753,273 @@ async fn two_attempts_of_one_coordinator_do_not_make_it_give_up() {
     assert_eq!(outcome.committed().unwrap_err().kind(), ErrorKind::Conflict);
     let third = checkpoint(&stores, &running, round(3)).await;
     assert_eq!((third.manifest.number, third.reused_bytes), (3, 12_000));
+}
+
+async fn numbers(stores: &Stores, home: &Location) -> Vec<i64> {
+    let found = find_snapshots(stores, home).await.unwrap();
+    found.iter().map(|s| s.manifest.number).collect()
+}
+
+#[tokio::test]
+async fn retention_leaves_other_jobs_and_attempts_under_way_alone() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("jobs").unwrap());
+    let below = home.join("sub").unwrap();
+    let running = fresh(&stores, &home, &job()).await;
+    let other = fresh(&stores, &below, &job()).await;
+    for n in 1..=3 {
+        checkpoint(&stores, &running, round(n)).await;
+        checkpoint(&stores, &other, round(n)).await;
+    }
+    let mut attempt = running.checkpoint().await.unwrap();
+    write_all(&stores, &mut attempt, round(4)).await;
+    let retention = Retention::newest(1);
+    let cancel = Cancel::default();
+    let report = running.retain(&retention, &Silent, &cancel).await.unwrap();
+    assert!(report.unwrap().deleted > 0);
+    assert_eq!(numbers(&stores, &home).await, [3]);
+    assert_eq!(numbers(&stores, &below).await, [1, 2, 3]);
+    done(attempt.commit(&Details::default()).await.unwrap());
+    for (of, number) in [(&home, 4), (&below, 1)] {
+        let directory = of.join(&format!("chk-{number}")).unwrap();
+        let report = verify(&stores, &directory, &Silent).await.unwrap();
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+    }
+}
+
+#[tokio::test]
+async fn what_a_job_was_started_from_stays_until_its_first_checkpoint() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let running = fresh(&stores, &home, &job()).await;
+    for n in 1..=3 {
+        checkpoint(&stores, &running, round(n)).await;
+    }
+    drop(running);
+    let back = Source::Snapshot(home.join("chk-1").unwrap());
+    let back = Start::from(back, RestoreMode::Claim);
+    let (running, restored) = start(&stores, &home, &job(), &back).await;
+    // Neither the job's own retention takes it, nor that of another coordinator.
+    let (other, _) = start(&stores, &home, &job(), &Start::newest()).await;
+    let retention = Retention::newest(1);
+    for coordinator in [&running, &other] {
+        coordinator
+            .retain(&retention, &Silent, &Cancel::default())
+            .await
+            .unwrap();
+        assert_eq!(numbers(&stores, &home).await, [1, 3]);
+    }
+    assert_eq!(offset(&fetch_all(&stores, &restored.unwrap()).await), "1");
+    let next = checkpoint(&stores, &running, round(4)).await;
+    assert_eq!(next.manifest.number, 4);
+    let cancel = Cancel::default();
+    running.retain(&retention, &Silent, &cancel).await.unwrap();
+    assert_eq!(numbers(&stores, &home).await, [4]);
+}
+
+#[tokio::test]
+async fn elements_of_one_state_are_never_given_to_two_subtasks() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let one = JobDescription::new("orders").operator("source", 1);
+    let running = fresh(&stores, &home, &one).await;
+    let attempt = running.checkpoint().await.unwrap();
+    let order = attempt.order("source", 0).unwrap();
+    let several = State::new("splits", Partition::Split { elements: 4 }).inline("abcd");
+    let e = write_part(&stores, order, vec![several]).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Invalid, "{e}");
+    drop(attempt);
+    let written = checkpoint(&stores, &running, |_| {
+        vec![State::shard("splits").inline("abcd")]
+    })
+    .await;
+    // As another program might write it.
+    let mut manifest = written.manifest;
+    manifest.operators[0].subtasks[0].states[0].partition = Partition::Split { elements: 4 };
+    let at = written.directory.join("_forkpoint.json").unwrap();
+    std::fs::write(at.local_path().unwrap(), manifest.encode().unwrap()).unwrap();
+    let two = JobDescription::new("orders").operator("source", 2);
+    let e = Job::start(&stores, &home, &two, &Start::newest(), options())
+        .await
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+    assert!(e.to_string().contains("splits"), "{e}");
+    let (_, restored) = start(&stores, &home, &one, &Start::newest()).await;
+    assert_eq!(restored.unwrap().subtasks[0].states.len(), 1);
+}
+
+#[tokio::test]
+async fn a_manifest_that_an_attempt_had_written_before_it_was_given_up_counts() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let running = fresh(&stores, &home, &job()).await;
+    let mut attempt = running.checkpoint().await.unwrap();
+    write_all(&stores, &mut attempt, round(1)).await;
+    // The manifest can be written, the note of it cannot.
+    let in_the_way = home.local_path().unwrap().join(".forkpoint/commits");
+    std::fs::create_dir_all(in_the_way.parent().unwrap()).unwrap();
+    std::fs::write(&in_the_way, "").unwrap();
+    attempt.commit(&Details::default()).await.unwrap_err();
+    std::fs::remove_file(&in_the_way).unwrap();
+    let first = attempt.attempt().to_string();
+    drop(attempt);
+    let mut again = running.checkpoint().await.unwrap();
+    write_all(&stores, &mut again, round(1)).await;
+    let outcome = again.commit(&Details::default()).await.unwrap();
+    let lost = CommitOutcome::Lost {
+        number: 1,
+        winner: first,
+    };
+    assert_eq!(outcome, lost);
+    let second = checkpoint(&stores, &running, round(2)).await;
+    assert_eq!((second.manifest.number, second.reused_bytes), (2, 6_000));
+}
+
+#[tokio::test]
+async fn a_number_after_which_none_comes_is_an_error() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let last = home.local_path().unwrap().join(format!("chk-{}", i64::MAX));
+    std::fs::create_dir_all(&last).unwrap();
+    std::fs::write(last.join("_forkpoint.json"), "{}").unwrap();
+    let nothing = Start {
+        own_first: false,
+        from: None,
+    };
+    let (running, _) = start(&stores, &home, &job(), &nothing).await;
+    let e = running.checkpoint().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Invalid, "{e}");
+}
+
+#[tokio::test]
+async fn a_damaged_savepoint_of_old_stops_no_start() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let running = fresh(&stores, &home, &job()).await;
+    checkpoint(&stores, &running, round(1)).await;
+    let mut savepoint = running.savepoint().await.unwrap();
+    write_all(&stores, &mut savepoint, |_| {
+        vec![State::shard("offset").inline("1")]
+    })
+    .await;
+    let savepoint = done(savepoint.commit(&Details::default()).await.unwrap());
+    let (_, restored) = start(&stores, &home, &job(), &Start::newest()).await;
+    assert_eq!(restored.unwrap().snapshot, savepoint.directory);
+    for n in 2..=3 {
+        checkpoint(&stores, &running, round(n)).await;
+    }
+    let manifest = savepoint.directory.join("_forkpoint.json").unwrap();
+    std::fs::write(manifest.local_path().unwrap(), "{").unwrap();
+    let (_, restored) = start(&stores, &home, &job(), &Start::newest()).await;
+    assert_eq!(restored.unwrap().manifest.number, 3);
+}
+
+#[tokio::test]
+async fn the_number_of_a_checkpoint_that_was_removed_is_not_used_again() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let running = fresh(&stores, &home, &job()).await;
+    for n in 1..=2 {
+        checkpoint(&stores, &running, round(n)).await;
+    }
+    delete_all(&stores, &home.join("chk-2").unwrap()).await;
+    let (running, restored) = start(&stores, &home, &job(), &Start::newest()).await;
+    assert_eq!(restored.unwrap().manifest.number, 1);
+    let next = checkpoint(&stores, &running, round(3)).await;
+    assert_eq!(next.manifest.number, 3);
+}
+
+#[tokio::test]
+async fn of_two_coordinators_with_different_sources_one_wins() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let source = root.join("source").unwrap();
+    let running = fresh(&stores, &source, &job()).await;
+    for n in 1..=3 {
+        checkpoint(&stores, &running, round(n)).await;
+    }
+    let from_number = |n: u32| {
+        let snapshot = source.join(&format!("chk-{n}")).unwrap();
+        from(&snapshot, RestoreMode::NoClaim)
+    };
+    let (slow, _) = start(&stores, &home, &job(), &from_number(3)).await;
+    let (quick, _) = start(&stores, &home, &job(), &from_number(1)).await;
+    let won = checkpoint(&stores, &quick, round(4)).await;
+    let mut attempt = slow.checkpoint().await.unwrap();
+    write_all(&stores, &mut attempt, round(4)).await;
+    let outcome = attempt.commit(&Details::default()).await.unwrap();
+    let lost = CommitOutcome::Lost {
+        number: 4,
+        winner: won.manifest.attempt,
+    };
+    assert_eq!(outcome, lost);
+    assert_eq!(numbers(&stores, &home).await, [2]);
+    assert_eq!(
+        slow.checkpoint().await.unwrap_err().kind(),
+        ErrorKind::Conflict
+    );
+    assert_eq!(
+        checkpoint(&stores, &quick, round(5)).await.manifest.number,
+        3
+    );
+}
+
+#[tokio::test]
+async fn jobs_whose_folders_end_alike_each_say_that_they_need_a_snapshot() {
+    let (_dir, root) = temp();
+    let (stores, source) = (local_stores(), root.join("source").unwrap());
+    let running = fresh(&stores, &source, &job()).await;
+    let snapshot = checkpoint(&stores, &running, round(1)).await.directory;
+    let no_claim = from(&snapshot, RestoreMode::NoClaim);
+    let (here, there) = (
+        root.join("prod/orders").unwrap(),
+        root.join("staging/orders").unwrap(),
+    );
+    let (here, _) = start(&stores, &here, &job(), &no_claim).await;
+    let (there, _) = start(&stores, &there, &job(), &no_claim).await;
+    let records = source.join(".forkpoint/restores").unwrap();
+    assert_eq!(stores.list(&records).await.unwrap().len(), 2);
+    checkpoint(&stores, &here, round(2)).await;
+    assert_eq!(stores.list(&records).await.unwrap().len(), 1);
+    checkpoint(&stores, &there, round(2)).await;
+    assert!(
+        stores
+            .list(&records)
+            .await
+            .is_ok_and(|left| left.is_empty())
+            || !records.local_path().unwrap().exists()
+    );
+}
+
+#[tokio::test]
+async fn lists_of_uploads_that_cannot_be_written_or_read_stop_nobody() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let own = home.local_path().unwrap().join(".forkpoint");
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(own.join("uploads"), "in the way").unwrap();
+    let running = fresh(&stores, &home, &job()).await;
+    let mut attempt = running.checkpoint().await.unwrap();
+    write_all(&stores, &mut attempt, round(1)).await;
+    attempt.abort().await;
+    let snapshot = checkpoint(&stores, &running, round(1)).await;
+    assert_eq!(snapshot.uploaded_bytes, 7_000);
+}
+
+#[tokio::test]
+async fn files_are_fetched_into_a_relative_folder_too() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let running = fresh(&stores, &home, &job()).await;
+    checkpoint(&stores, &running, round(1)).await;
+    let (_, restored) = start(&stores, &home, &job(), &Start::newest()).await;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let here = std::env::current_dir().unwrap();
+    let folder = dir.path().strip_prefix(&here).unwrap_or(dir.path());
+    let restored = restored.unwrap();
+    let share = restored.subtask("counts", 0).unwrap();
+    let fetched = share.fetch(&stores, folder, &Cancel::default()).await;
+    let fetched = fetched.unwrap();
+    assert_eq!(fetched.len(), 2);
+    assert!(fetched.iter().all(|f| f.path.is_file()));
 }

@@ -83,6 +83,7 @@ pub(super) fn check_acknowledgement(
         }
     }
     for state in &ack.states {
+        check_partition(&state.name, state.partition)?;
         let most = ack.files.len();
         if state.files.iter().any(|(n, _)| *n as usize >= most) {
             return Err(Error::invalid(format!(
@@ -92,6 +93,17 @@ pub(super) fn check_acknowledgement(
         }
     }
     Ok(())
+}
+
+/// Refuses a state of several elements: whoever gets some of them could not tell which are its own.
+pub(super) fn check_partition(name: &str, partition: Partition) -> Result<()> {
+    match partition {
+        Partition::Split { elements } if elements != 1 => Err(Error::invalid(format!(
+            "state `{name}` has {elements} elements, where the writer takes one for a state"
+        ))
+        .hint("hand each element over as a state of its own, under the same name if you like")),
+        _ => Ok(()),
+    }
 }
 
 /// Registers the files of all acknowledgements for a checkpoint. `duplicated` are duplicates that subtasks

@@ -47,7 +47,8 @@ pub struct CommittedSnapshot {
 pub enum CommitOutcome {
     /// The snapshot is complete.
     Committed(Box<CommittedSnapshot>),
-    /// Another attempt was first: mostly that of another coordinator, who is the only one from now on.
+    /// Another attempt was first: mostly that of another coordinator, who is the only one from now on. After
+    /// one of this coordinator the next checkpoint can be begun.
     Lost {
         /// The number that both wanted.
         number: i64,
@@ -67,7 +68,7 @@ impl CommitOutcome {
             CommitOutcome::Committed(snapshot) => Ok(*snapshot),
             CommitOutcome::Lost { number, winner } => Err(Error::new(
                 ErrorKind::Conflict,
-                format!("attempt {winner} of another coordinator was first at snapshot {number}"),
+                format!("attempt {winner} was first, at snapshot {number} or near it"),
             )
             .hint("start the job again, from its newest snapshot")),
         }
@@ -246,6 +247,9 @@ impl SnapshotWriter {
         self.written = Some((manifest.clone(), bytes.clone()));
         let stores = &self.job.0.stores;
         let at = names::commit_object(&self.shape.directory)?;
+        if let Some(winner) = self.overtaken().await? {
+            return self.lose(winner, None).await;
+        }
         // Too late to write; but an earlier try may have written, and its answer was lost.
         let put = match self.is_expired() {
             false => stores.put(&at, bytes.clone(), true).await.map(drop),
@@ -258,15 +262,16 @@ impl SnapshotWriter {
             match stores.read(&at, MANIFEST_LIMIT_BYTES).await {
                 Ok(there) if there == bytes => {}
                 Ok(there) => {
-                    let winner = Manifest::decode(&there).map(|m| m.attempt);
-                    return self.lose(winner.unwrap_or_default()).await;
+                    let there = Manifest::decode(&there).ok();
+                    let winner = there.as_ref().map(|m| m.attempt.clone());
+                    return self.lose(winner.unwrap_or_default(), there).await;
                 }
                 Err(_) => return Err(e),
             }
         }
         if self.shape.kind == ManifestKind::Checkpoint {
-            if let Some(winner) = self.settle().await? {
-                return self.lose(winner).await;
+            if let Some(winner) = self.settle(&self.shape.attempt).await? {
+                return self.lose(winner, None).await;
             }
             let source = self.job.0.advance(&manifest, &self.shape.directory)?;
             if let Some(source) = source {
@@ -362,16 +367,40 @@ impl SnapshotWriter {
         }
     }
 
-    /// After the manifest was written: leaves a note that it was, looks whether that came too late, and
+    /// Whether another coordinator has committed a checkpoint that this one does not know, and that has
+    /// another number. No request but for a first checkpoint whose number comes after that of another job's
+    /// snapshot: only then numbers are left out.
+    async fn overtaken(&self) -> Result<Option<String>> {
+        let shape = &self.shape;
+        let known = self.job.0.state().known;
+        if shape.kind != ManifestKind::Checkpoint || shape.number <= known.saturating_add(1) {
+            return Ok(None);
+        }
+        let notes = names::commits(&shape.home)?;
+        let listed: Vec<_> = match self.job.0.stores.list_stream(&notes)?.try_collect().await {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            listed => listed?,
+        };
+        let notes = listed
+            .iter()
+            .filter_map(|(at, _)| names::of_commit_note(at));
+        let state = self.job.0.state();
+        let is_own = |other: &str| state.attempts.iter().any(|own| own == other);
+        let mut others = notes.filter(|(n, other)| *n > known && !is_own(other));
+        Ok(others.next().map(|(_, other)| other.to_string()))
+    }
+
+    /// After the manifest of `attempt` was written: leaves a note that it was, looks whether that came too late, and
     /// removes what attempts have left. The attempt that was first, if this one was not.
     ///
     /// Somebody else's checkpoint of this number may have come and gone, with newer ones in its place, so
     /// that its name was free. Then there is a note of a newer one, or another one of this number: notes
     /// go only when there is a newer one.
-    async fn settle(&self) -> Result<Option<String>> {
+    async fn settle(&self, attempt: &str) -> Result<Option<String>> {
         let shape = &self.shape;
         let stores = &self.job.0.stores;
-        let note = names::commit_note(&shape.home, shape.number, &shape.attempt)?;
+        let known = self.job.0.state().known;
+        let note = names::commit_note(&shape.home, shape.number, attempt)?;
         stores
             .put(&note, Bytes::from_static(b"{\"version\":1}\n"), false)
             .await?;
@@ -379,9 +408,9 @@ impl SnapshotWriter {
         let listed: Vec<_> = stores.list_stream(&own)?.try_collect().await?;
         let mut over = Vec::new();
         for (at, _) in &listed {
-            if let Some((number, attempt)) = names::of_commit_note(at) {
-                if attempt != shape.attempt && number >= shape.number {
-                    return Ok(Some(attempt.to_string()));
+            if let Some((number, other)) = names::of_commit_note(at) {
+                if other != attempt && (number >= shape.number || number > known) {
+                    return Ok(Some(other.to_string()));
                 }
                 if number < shape.number {
                     over.push(at.clone());
@@ -419,12 +448,27 @@ impl SnapshotWriter {
         }
     }
 
-    async fn lose(&self, winner: String) -> Result<CommitOutcome> {
+    /// `manifest` is the winner's, where it was met at this attempt's place.
+    async fn lose(&self, winner: String, manifest: Option<Manifest>) -> Result<CommitOutcome> {
+        // An attempt of this very coordinator may have been the one that won: one that was committed, or
+        // one that was given up after its manifest was written.
+        let (own, behind) = {
+            let state = self.job.0.state();
+            let own = state.attempts.contains(&winner);
+            (own, state.highest < self.shape.number)
+        };
+        let mut won = own && !behind;
+        if let (true, true, Some(manifest)) = (own, behind, manifest)
+            && self.shape.kind == ManifestKind::Checkpoint
+            && self.settle(&winner).await?.is_none()
         {
-            // An attempt of this very coordinator may have been the one that won.
-            let mut state = self.job.0.state();
-            state.lost |= state.committed.as_ref() != Some(&winner);
+            let source = self.job.0.advance(&manifest, &self.shape.directory)?;
+            if let Some(source) = source {
+                release_source(&self.job.0.stores, &self.shape.home, &source).await;
+            }
+            won = true;
         }
+        self.job.0.state().lost |= !won;
         self.unpin().await;
         Ok(CommitOutcome::Lost {
             number: self.shape.number,
@@ -459,11 +503,9 @@ impl Drop for SnapshotWriter {
     }
 }
 
-/// True for a receipt for duplicates, which are a complete checkpoint's now, and for the ledger of a
-/// retention that was killed or is about to remove it: the next one makes a plan of its own.
+/// True for a receipt for duplicates, which are a complete checkpoint's now.
 fn is_left_over(below: &str) -> bool {
-    (below.starts_with("duplicates-") && below.ends_with(".jsonl"))
-        || below.starts_with(&format!("clean/{}", super::retention::PLAN_PREFIX))
+    below.starts_with("duplicates-") && below.ends_with(".jsonl")
 }
 
 fn too_late() -> Error {

@@ -24,8 +24,10 @@ pub struct FoundSnapshot {
 pub(super) struct Catalog {
     /// Checkpoints by number, sorted: their folders.
     pub(super) checkpoints: Vec<(i64, Location)>,
-    /// Folders of savepoints.
-    pub(super) savepoints: Vec<Location>,
+    /// Savepoints by number: their folders.
+    pub(super) savepoints: Vec<(i64, Location)>,
+    /// The highest number of which there is a note that it was committed.
+    pub(super) noted: i64,
     /// There are lists of uploads.
     pub(super) has_uploads: bool,
 }
@@ -35,6 +37,7 @@ pub(super) async fn list(stores: &Stores, home: &Location) -> Result<Catalog> {
     let mut catalog = Catalog::default();
     let mut listing = stores.list_stream(home)?;
     let uploads = names::uploads(home)?;
+    let notes = names::commits(home)?;
     loop {
         let at = match listing.try_next().await {
             Ok(Some((at, _))) => at,
@@ -48,13 +51,26 @@ pub(super) async fn list(stores: &Stores, home: &Location) -> Result<Catalog> {
         };
         if let Some(number) = names::checkpoint_number(home, &at) {
             catalog.checkpoints.extend(at.parent().map(|d| (number, d)));
-        } else if names::is_savepoint(home, &at) {
-            catalog.savepoints.extend(at.parent());
+        } else if let Some(number) = names::savepoint_number(home, &at) {
+            catalog.savepoints.extend(at.parent().map(|d| (number, d)));
+        } else if let Some((number, _)) = names::of_commit_note(&at)
+            && notes.contains(&at)
+        {
+            catalog.noted = catalog.noted.max(number);
         } else if uploads.contains(&at) {
             catalog.has_uploads = true;
         }
     }
     catalog.checkpoints.sort_by_key(|(number, _)| *number);
+    let newest = catalog.checkpoints.last().map_or(0, |(number, _)| *number);
+    if catalog.noted > newest {
+        // Removed by somebody, or committed while its folder had been listed already.
+        let directory = home.join(&format!("chk-{}", catalog.noted))?;
+        let commit = names::commit_object(&directory)?;
+        if stores.find(&commit).await?.is_some() {
+            catalog.checkpoints.push((catalog.noted, directory));
+        }
+    }
     Ok(catalog)
 }
 
@@ -63,20 +79,28 @@ impl Catalog {
         self.checkpoints.is_empty() && self.savepoints.is_empty() && !self.has_uploads
     }
 
-    /// The highest number of a checkpoint; 0 without any.
+    /// The highest number of a checkpoint, also of one that was removed; 0 without any.
     pub(super) fn highest(&self) -> i64 {
-        self.checkpoints.last().map_or(0, |(number, _)| *number)
+        let newest = self.checkpoints.last().map_or(0, |(number, _)| *number);
+        newest.max(self.noted)
     }
 
-    /// The newest snapshot: by number, a checkpoint before a savepoint that was taken before it.
+    /// The newest snapshot: by number, a checkpoint before a savepoint that was taken before it. Reads the
+    /// newest ones by name alone: what is damaged of older ones means nothing.
     ///
     /// # Errors
     ///
     /// `Conflict` if the newest checkpoint has gone since it was listed: there is a newer one then.
     pub(super) async fn newest(&self, stores: &Stores) -> Result<Option<FoundSnapshot>> {
         let mut newest: Option<FoundSnapshot> = None;
+        let mut places: Vec<&(i64, Location)> = self.checkpoints.last().into_iter().collect();
         let checkpoint = self.checkpoints.last().map(|(_, directory)| directory);
-        for directory in checkpoint.into_iter().chain(&self.savepoints) {
+        places.extend(&self.savepoints);
+        places.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+        for (number, directory) in places {
+            if newest.as_ref().is_some_and(|n| n.manifest.number > *number) {
+                break;
+            }
             let found = match read(stores, directory).await {
                 Err(e) if e.kind() == ErrorKind::NotFound && checkpoint == Some(directory) => {
                     return Err(e.with_kind(ErrorKind::Conflict));
@@ -114,9 +138,8 @@ pub(super) async fn read(stores: &Stores, directory: &Location) -> Result<FoundS
 /// `Corrupt` for a manifest that is damaged.
 pub async fn find_snapshots(stores: &Stores, home: &Location) -> Result<Vec<FoundSnapshot>> {
     let catalog = list(stores, home).await?;
-    let checkpoints = catalog.checkpoints.iter().map(|(_, directory)| directory);
     let mut found = Vec::new();
-    for directory in checkpoints.chain(&catalog.savepoints) {
+    for (_, directory) in catalog.checkpoints.iter().chain(&catalog.savepoints) {
         match read(stores, directory).await {
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             one => found.push(one?),

@@ -1,11 +1,11 @@
 //! The coordinator's side of a job: what it is started from, its attempts, what is kept.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::{PinRequest, SharedStateRegistry, pin};
+use crate::ownership::{PinRequest, SharedStateRegistry, pin, unpin};
 use crate::restore::Task;
 use crate::snapshot::RestoreMode;
 use crate::snapshot::native::{Manifest, ManifestKind};
@@ -23,6 +23,9 @@ use super::uploads::now;
 /// How long after an attempt's deadline its pin still holds: another machine's clock may be wrong by so
 /// much. In milliseconds.
 const PIN_MARGIN_MS: u64 = 15 * 60_000;
+
+/// How many attempts a coordinator knows as its own: those that may be committed late.
+const ATTEMPTS_KNOWN: usize = 1_000;
 
 /// How often the newest snapshot is looked for while it keeps changing.
 const TRIES: usize = 10;
@@ -63,8 +66,10 @@ pub(super) struct State {
     pub(super) source: Option<Restored>,
     /// Attempts at the next number may have left files.
     pub(super) look_for_uploads: bool,
-    /// The attempt of this coordinator that was committed last.
-    pub(super) committed: Option<String>,
+    /// The highest number of a checkpoint in the job's folder that this coordinator knows of.
+    pub(super) known: i64,
+    /// The attempts of this coordinator at checkpoints, the last ones.
+    pub(super) attempts: VecDeque<String>,
     /// Another coordinator has committed a checkpoint.
     pub(super) lost: bool,
 }
@@ -76,8 +81,8 @@ impl Job {
     /// # Cost
     ///
     /// One listing request per 1,000 objects of the folder, one read of a manifest, and a look at each of its
-    /// files (one listing request per 1,000). Another job's snapshot costs a survey of that job's folder
-    /// more, and a small write.
+    /// files (one listing request per 1,000); a small write, a listing and a look, by which the snapshot is
+    /// kept from cleaners. Another job's snapshot costs a survey of that job's folder more.
     ///
     /// # Errors
     ///
@@ -135,7 +140,8 @@ impl Job {
             duplicated: HashSet::new(),
             source: None,
             look_for_uploads: catalog.has_uploads,
-            committed: None,
+            known: catalog.highest(),
+            attempts: VecDeque::new(),
             lost: false,
         };
         let mut operators = fresh_shapes(description);
@@ -144,7 +150,22 @@ impl Job {
             let own = found.directory.parent().as_ref() == Some(home);
             let mode = if own { RestoreMode::Claim } else { mode };
             let number = found.manifest.number;
-            let mut planned = restore::plan(stores, home, description, found, mode, own).await?;
+            // Before its files are looked at, so that none goes afterwards.
+            let held = match own {
+                true => hold(stores, &found.directory, catalog.highest(), options).await?,
+                false => None,
+            };
+            let directory = found.directory.clone();
+            let planned = restore::plan(stores, home, description, found, mode, own).await;
+            let mut planned = match (planned, held) {
+                (Err(e), Some(name)) => {
+                    if let Err(e) = unpin(stores, &directory, &name).await {
+                        tracing::warn!(snapshot = %directory, error = %e, "a pin stays until its time is up");
+                    }
+                    return Err(e);
+                }
+                (planned, _) => planned?,
+            };
             if !own {
                 let snapshot = &planned.restored.snapshot;
                 planned.restored.unrecorded =
@@ -211,11 +232,26 @@ impl Job {
         let timeout = u64::try_from(self.0.options.timeout.as_millis()).unwrap_or(u64::MAX);
         let deadline = created.saturating_add(timeout);
         let (number, base) = {
-            let state = self.0.state();
+            let mut state = self.0.state();
             if state.lost {
                 return Err(lost(&self.0.home));
             }
-            (state.highest + 1, state.base.clone())
+            let next = state.highest.checked_add(1).filter(|n| *n < i64::MAX);
+            let number = next.ok_or_else(|| {
+                Error::invalid(format!(
+                    "no number comes after that of snapshot {}",
+                    state.highest
+                ))
+                .at(&self.0.home)
+                .hint("remove the snapshot of this number, which no job has written")
+            })?;
+            if kind == ManifestKind::Checkpoint {
+                state.attempts.push_back(attempt.clone());
+                if state.attempts.len() > ATTEMPTS_KNOWN {
+                    state.attempts.pop_front();
+                }
+            }
+            (number, state.base.clone())
         };
         let shape = AttemptShape {
             job: self.0.name.clone(),
@@ -246,6 +282,35 @@ impl Job {
             }
         }
         Ok(SnapshotWriter::new(self.clone(), shape, deadline, base))
+    }
+}
+
+/// Keeps the job's own snapshot from cleaners until its first checkpoint is complete, as an attempt at that
+/// would: by a pin, whose name is returned. It ends by itself when an attempt would. A store that cannot be
+/// written to is only read.
+async fn hold(
+    stores: &Stores,
+    snapshot: &Location,
+    highest: i64,
+    options: &JobOptions,
+) -> Result<Option<String>> {
+    let nonce = format!("{:016x}{:016x}", clock::random_id(), clock::random_id());
+    let timeout = u64::try_from(options.timeout.as_millis()).unwrap_or(u64::MAX);
+    let until = now().saturating_add(timeout).saturating_add(PIN_MARGIN_MS);
+    let request = PinRequest {
+        name: names::pin(highest.saturating_add(1), &nonce),
+        owner: "snapshot writer".to_string(),
+        reason: "a job was started from it and has no checkpoint yet".to_string(),
+        expires_unix_ms: Some(until),
+        fork: None,
+    };
+    match pin(stores, snapshot, &request).await {
+        Ok(_) => Ok(Some(request.name)),
+        Err(e) if e.kind() == ErrorKind::Denied => {
+            tracing::warn!(%snapshot, error = %e, "it is not kept from cleaners");
+            Ok(None)
+        }
+        Err(e) => Err(e),
     }
 }
 
@@ -309,8 +374,8 @@ impl Inner {
             .confirm(manifest.number, files.iter().map(String::as_str));
         // Only the files of this one can be referred to from now on.
         state.registry.subsume(manifest.number);
-        state.committed = Some(manifest.attempt.clone());
         state.highest = state.highest.max(manifest.number);
+        state.known = state.known.max(manifest.number);
         state.reusable = reusable;
         state.base = Some(directory.clone());
         state.duplicates.clear();

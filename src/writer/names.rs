@@ -33,16 +33,15 @@ pub(super) fn checkpoint_number(home: &Location, commit: &Location) -> Option<i6
         .flatten()
 }
 
-/// True for the commit object of a savepoint of ours in the folder of its job.
-pub(super) fn is_savepoint(home: &Location, commit: &Location) -> bool {
-    let parts = home.strip(commit).and_then(|below| below.split_once('/'));
-    parts.is_some_and(|(folder, name)| {
-        let mut parts = folder.split('-');
-        name == COMMIT_OBJECT
-            && parts.next() == Some("savepoint")
-            && parts.next().is_some_and(|n| n.parse::<u64>().is_ok())
-            && parts.next().is_some_and(is_attempt)
-    })
+/// The number of a savepoint of ours, by the location of its commit object in the folder of its job.
+pub(super) fn savepoint_number(home: &Location, commit: &Location) -> Option<i64> {
+    let (folder, name) = home.strip(commit)?.split_once('/')?;
+    let mut parts = folder.split('-');
+    let number = match (parts.next(), parts.next()) {
+        (Some("savepoint"), Some(digits)) => digits.parse().ok()?,
+        _ => return None,
+    };
+    (name == COMMIT_OBJECT && parts.next().is_some_and(is_attempt)).then_some(number)
 }
 
 /// The folder of files that several snapshots refer to.
@@ -90,6 +89,11 @@ pub(super) fn number_of_uploads(at: &Location) -> Option<i64> {
 /// The name of a list of uploads.
 pub(super) fn upload_list(number: i64, attempt: &str, nonce: u64, counter: u64) -> String {
     format!("{number}-{attempt}-{nonce:016x}-{counter}.jsonl")
+}
+
+/// The folder of notes of commits.
+pub(super) fn commits(home: &Location) -> Result<Location> {
+    home.join(&format!("{OWN}/commits"))
 }
 
 /// What says that an attempt has won. Kept until a later snapshot of the job has its own.
@@ -143,12 +147,12 @@ mod tests {
         let commit = |kind| commit_object(&directory(&home, kind, 12, ATTEMPT).unwrap()).unwrap();
         let checkpoint = commit(ManifestKind::Checkpoint);
         assert_eq!(checkpoint_number(&home, &checkpoint), Some(12));
-        assert!(!is_savepoint(&home, &checkpoint));
+        assert_eq!(savepoint_number(&home, &checkpoint), None);
         let savepoint = commit(ManifestKind::Savepoint);
-        assert!(is_savepoint(&home, &savepoint));
+        assert!(savepoint_number(&home, &savepoint).is_some());
         assert_eq!(checkpoint_number(&home, &savepoint), None);
         let flink = home.join("savepoint-123456-0123456789ab/_forkpoint.json");
-        assert!(!is_savepoint(&home, &flink.unwrap()));
+        assert_eq!(savepoint_number(&home, &flink.unwrap()), None);
 
         let note = commit_note(&home, 12, ATTEMPT).unwrap();
         assert_eq!(of_commit_note(&note), Some((12, ATTEMPT)));

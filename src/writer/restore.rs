@@ -65,8 +65,7 @@ pub struct SubtaskRestore {
     pub subtask: u32,
     /// Its key groups: it takes no more of a state than these.
     pub key_groups: KeyGroupRange,
-    /// Its states: all that have something for it. A state of keys may hold keys of others too, and one
-    /// that is split elements of others.
+    /// Its states: all that have something for it. A state of keys may hold keys of others too.
     pub states: Vec<RestoredState>,
 }
 
@@ -127,7 +126,9 @@ impl SubtaskRestore {
         folder: &Path,
         cancel: &Cancel,
     ) -> Result<Vec<FetchedFile>> {
-        let text = folder
+        let absolute = std::path::absolute(folder)
+            .map_err(|e| Error::invalid(e.to_string()).at(folder.display()))?;
+        let text = absolute
             .to_str()
             .ok_or_else(|| Error::invalid("a folder whose name is no text").at(folder.display()))?;
         let root = Location::parse(text)?;
@@ -384,6 +385,18 @@ fn shares(
                         None => false,
                     });
                 }
+                let holders = assignment.holders(own).flatten();
+                if let Partition::Split { elements: 2.. } = state.partition
+                    && holders.count() > 1
+                {
+                    return Err(Error::refused(format!(
+                        "the elements of state `{}` of subtask {} of {} would go to several subtasks, which \
+                         could not tell whose they are",
+                        state.name, subtask.subtask, operator.id
+                    ))
+                    .at(directory)
+                    .hint("start the job with as many subtasks as have written it"));
+                }
                 for holder in assignment.holders(own).flatten() {
                     let key = (target as usize, holder);
                     states.entry(key).or_default().push(written.clone());
@@ -455,7 +468,7 @@ pub(super) async fn record(
     let snapshot = stores.real(snapshot).await?;
     let request = ClaimRequest {
         snapshot,
-        job: home.name().to_string(),
+        job: recorded_as(stores, home, mode).await?,
         mode,
         chain: false,
     };
@@ -469,10 +482,23 @@ pub(super) async fn record(
     }
 }
 
+/// The name of a job in records beside others' snapshots. Without claim it is the whole of its folder, so
+/// that of two jobs whose folders end alike each has a record of its own, which it takes back itself. Else it
+/// is the last part, by which the job's checkpoints are found: those records end when it has one.
+async fn recorded_as(stores: &Stores, home: &Location, mode: RestoreMode) -> Result<String> {
+    match mode {
+        RestoreMode::NoClaim => Ok(stores.real(home).await?.to_string()),
+        _ => Ok(home.name().to_string()),
+    }
+}
+
 /// Takes back that a job started without claim needs the snapshot.
 pub(super) async fn release_source(stores: &Stores, home: &Location, of: &Restored) {
     let result = match stores.real(&of.snapshot).await {
-        Ok(snapshot) => release(stores, &snapshot, home.name(), RestoreMode::NoClaim).await,
+        Ok(snapshot) => match recorded_as(stores, home, RestoreMode::NoClaim).await {
+            Ok(job) => release(stores, &snapshot, &job, RestoreMode::NoClaim).await,
+            Err(e) => Err(e),
+        },
         Err(e) => Err(e),
     };
     if let Err(e) = result {

@@ -1,21 +1,17 @@
 //! Which checkpoints of a job stay, and removing the others by the rules of a clean.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ownership::clean::{ApplyOptions, ApplyReport, PlanSource, apply_plan, plan_clean};
-use crate::ownership::{Class, CleanPolicy, Keep, KeepRule, Lineage, incomplete_error, survey};
+use crate::ownership::{CleanPolicy, Keep, KeepRule, Lineage, Survey, incomplete_error, survey};
 use crate::progress::{Cancel, Progress};
-use crate::snapshot::native::ManifestKind;
+use crate::snapshot::native::{COMMIT_OBJECT, ManifestKind};
 use crate::store::Location;
 
 use super::catalog::find_snapshots;
 use super::coordinator::Job;
-use super::order::to_json;
 use super::uploads::now;
-
-/// The plans of retention are told from those of people by their ids.
-pub(super) const PLAN_PREFIX: &str = "retain-";
 
 /// Which of two values of a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -115,7 +111,9 @@ impl Job {
     /// while evidence is missing. What nothing refers to is left to `forkpoint clean`, which knows how old it
     /// must be.
     ///
-    /// An attempt under way has pinned what it builds upon, so that nothing needs to be waited for.
+    /// What the job was started from stays until its first checkpoint is complete, and what the next one
+    /// builds upon stays always. An attempt under way has pinned what it builds upon, so that nothing needs
+    /// to be waited for. Snapshots of other jobs, in folders below this one's, are none of its business.
     ///
     /// # Cost
     ///
@@ -146,11 +144,9 @@ impl Job {
             savepoints: false,
             what: Keep::Last(retention.num_retained.max(1) as u64),
         }];
-        keep.extend(stay.iter().map(|number| KeepRule {
-            savepoints: false,
-            what: Keep::Named(format!("chk-{number}")),
-        }));
-        let plan = self.plan(&keep, &retention.also, progress).await?;
+        keep.extend(stay.iter().map(|number| named(format!("chk-{number}"))));
+        keep.extend(self.needed().into_iter().map(named));
+        let plan = self.plan(keep, &retention.also, progress).await?;
         let Some(plan) = plan else { return Ok(None) };
         let options = ApplyOptions {
             grace_ms: 0,
@@ -160,10 +156,19 @@ impl Job {
         Ok(Some(report))
     }
 
+    /// The names of snapshots that the job runs from or builds upon.
+    fn needed(&self) -> Vec<String> {
+        let state = self.0.state();
+        let source = state.source.as_ref().filter(|source| source.own);
+        let source = source.map(|source| &source.snapshot);
+        let needed = state.base.iter().chain(source);
+        needed.map(|at| at.name().to_string()).collect()
+    }
+
     /// A plan for the snapshots that go and what is theirs alone; `None` if nothing goes.
     async fn plan(
         &self,
-        keep: &[KeepRule],
+        mut keep: Vec<KeepRule>,
         also: &[Location],
         progress: &dyn Progress,
     ) -> Result<Option<PlanSource>> {
@@ -171,34 +176,71 @@ impl Job {
         let root = stores.real(&self.0.home).await?;
         let mut roots = vec![root.clone()];
         roots.extend(also.iter().cloned());
-        let survey = survey(stores, &roots, progress).await?;
+        let mut survey = survey(stores, &roots, progress).await?;
+        keep.extend(of_others(&survey, &root));
+        pass_over_unused(&mut survey);
         let lineage = Lineage::new(&survey);
         let policy = CleanPolicy {
-            keep: keep.to_vec(),
+            keep,
             min_age_ms: 0,
         };
-        let plan = plan_clean(&lineage, &[root], also, &policy, now());
+        let plan = plan_clean(&lineage, std::slice::from_ref(&root), also, &policy, now());
         if !plan.missing.is_empty() {
             return Err(incomplete_error(&plan.missing).during("clean"));
         }
-        let going = plan
-            .going()
-            .filter(|id| plan.classified.classes.get(*id as usize) == Some(&Class::Going));
-        let entries: Vec<_> = going.filter_map(|id| plan.entry(&lineage, id)).collect();
-        if entries.is_empty() {
+        if plan.header.objects == 0 {
             return Ok(None);
         }
-        let mut header = plan.header.clone();
-        header.plan = format!("{PLAN_PREFIX}{}", header.plan);
-        header.objects = entries.len() as u64;
-        header.bytes = entries.iter().map(|e| e.bytes).sum();
-        let mut text = to_json(&header)?;
-        text.push(b'\n');
-        for entry in &entries {
-            text.extend(to_json(entry)?);
-            text.push(b'\n');
+        let mut going = plan.header.snapshots.iter().map(|s| &s.directory);
+        if let Some(at) = going.find(|at| at.parent().as_ref() != Some(&root)) {
+            return Err(
+                Error::new(ErrorKind::Internal, "this snapshot is another job's")
+                    .during("clean")
+                    .at(at),
+            );
         }
+        let mut text = Vec::new();
+        plan.write(&lineage, &mut text)?;
         Ok(Some(PlanSource::Text(text.into())))
+    }
+}
+
+fn named(name: String) -> KeepRule {
+    KeepRule {
+        savepoints: false,
+        what: Keep::Named(name),
+    }
+}
+
+/// Rules that keep the checkpoints of other jobs: those in folders below `home`, and those in it that have
+/// another format.
+fn of_others(survey: &Survey, home: &Location) -> Vec<KeepRule> {
+    let mut names = BTreeSet::new();
+    for node in &survey.nodes {
+        let commit = survey.names.location(node.commit);
+        let is_native = commit.is_some_and(|at| at.name() == COMMIT_OBJECT);
+        if !home.contains(&node.directory) {
+            continue;
+        }
+        if node.directory.parent().as_ref() != Some(home) {
+            // As a rule is written, a colon means something else.
+            names.insert(format!("{}/*", node.id.job.replace(':', "*")));
+        } else if !is_native {
+            names.insert(node.id.name.replace(':', "*"));
+        }
+    }
+    names.into_iter().map(named).collect()
+}
+
+/// What no snapshot refers to is taken as if it were not there: it may be an attempt's under way.
+fn pass_over_unused(survey: &mut Survey) {
+    let used: HashSet<u32> = survey
+        .nodes
+        .iter()
+        .flat_map(|node| node.objects.iter().copied())
+        .collect();
+    for (id, fact) in (0u32..).zip(&mut survey.facts) {
+        fact.listed &= used.contains(&id);
     }
 }
 

@@ -22,6 +22,8 @@ const VERSION: u32 = 1;
 const LIMIT_BYTES: u64 = 16 * 1024 * 1024;
 /// A list is written when so many bytes were uploaded since the last one...
 const EVERY_BYTES: u64 = 64 * 1024 * 1024;
+/// No list has more entries, so that each can be read.
+const ENTRIES_AT_MOST: usize = 5_000;
 /// ...or so much time has gone by.
 const EVERY: Duration = Duration::from_secs(1);
 /// Older files are not referred to: half of the age below which a clean deletes none, so that an attempt
@@ -79,11 +81,12 @@ impl<'a> UploadLists<'a> {
         }
     }
 
-    /// Takes a file that was uploaded, and writes a list if it is time.
-    pub(super) async fn add(&self, file: &FileRef, scope: ManifestScope) -> Result<()> {
+    /// Takes a file that was uploaded, and writes a list if it is time. A list that cannot be written
+    /// fails nothing: it is a hint.
+    pub(super) async fn add(&self, file: &FileRef, scope: ManifestScope) {
         // What is for a user is no other snapshot's to refer to.
         if self.order.kind == ManifestKind::Savepoint {
-            return Ok(());
+            return;
         }
         let due = {
             let mut state = self.lock();
@@ -97,21 +100,36 @@ impl<'a> UploadLists<'a> {
             state.total = state.total.saturating_add(file.size);
             state.bytes >= EVERY_BYTES || state.since.elapsed() >= EVERY
         };
-        match due {
-            true => self.flush().await,
-            false => Ok(()),
+        if due {
+            self.flush().await;
         }
     }
 
     /// Writes what is not listed yet.
-    pub(super) async fn flush(&self) -> Result<()> {
+    pub(super) async fn flush(&self) {
+        loop {
+            match self.flush_one().await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(e) => {
+                    let at = &self.order.directory;
+                    tracing::warn!(%at, error = %e, "another attempt may have to upload again");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes one list; false if there is nothing to list.
+    async fn flush_one(&self) -> Result<bool> {
         let (text, counter) = {
             let mut state = self.lock();
             if state.total < self.from_bytes || state.entries.is_empty() {
-                return Ok(());
+                return Ok(false);
             }
+            let most = state.entries.len().min(ENTRIES_AT_MOST);
             let mut text = Vec::new();
-            for entry in state.entries.drain(..) {
+            for entry in state.entries.drain(..most) {
                 text.extend(to_json(&entry)?);
                 text.push(b'\n');
             }
@@ -124,10 +142,8 @@ impl<'a> UploadLists<'a> {
         let folder = names::uploads_of(&order.home, &order.operator, order.subtask)?;
         let name = names::upload_list(order.number, &order.attempt, self.nonce, counter);
         let at = folder.join(&name)?;
-        self.stores
-            .put(&at, Bytes::from(text), true)
-            .await
-            .map(drop)
+        self.stores.put(&at, Bytes::from(text), true).await?;
+        Ok(true)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Unlisted> {
@@ -141,19 +157,24 @@ pub(super) fn now() -> u64 {
     u64::try_from(clock::unix_millis()).unwrap_or(u64::MAX)
 }
 
-/// What earlier attempts at this snapshot have uploaded for this subtask. One listing, and a read per list.
+/// What earlier attempts at this snapshot have uploaded for this subtask, as far as it can be read. One
+/// listing, and a read per list.
 ///
 /// # Errors
 ///
-/// If there are lists that cannot be read.
+/// `Invalid` if there can be no such list.
 pub(super) async fn earlier_uploads(
     stores: &Stores,
     order: &SubtaskOrder,
 ) -> Result<Vec<(FileRef, ManifestScope)>> {
     let folder = names::uploads_of(&order.home, &order.operator, order.subtask)?;
     let listed: Vec<_> = match stores.list_stream(&folder)?.try_collect().await {
+        Ok(listed) => listed,
         Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
-        listed => listed?,
+        Err(e) => {
+            tracing::warn!(%folder, error = %e, "what was uploaded before may be uploaded again");
+            Vec::new()
+        }
     };
     let mut found = Vec::new();
     for (at, _) in listed {
@@ -163,7 +184,11 @@ pub(super) async fn earlier_uploads(
         let bytes = match stores.read(&at, LIMIT_BYTES).await {
             // Its snapshot was completed just now.
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
-            bytes => bytes?,
+            Err(e) => {
+                tracing::warn!(%at, error = %e, "what was uploaded before may be uploaded again");
+                continue;
+            }
+            Ok(bytes) => bytes,
         };
         for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
             match serde_json::from_slice::<Entry>(line) {

@@ -13,6 +13,7 @@ use crate::restore::{ExecuteOptions, execute};
 use crate::snapshot::native::{INLINE_LIMIT_BYTES, ManifestKind, ManifestScope, ManifestState};
 use crate::store::{Journal, Location, Sha256Sum, Stores, UploadOptions};
 
+use super::assemble;
 use super::names;
 use super::order::{
     AcknowledgedFile, AcknowledgedState, Acknowledgement, FileRef, ORDER_VERSION, Origin,
@@ -139,9 +140,8 @@ impl<'a> SubtaskWriter<'a> {
             .try_collect()
             .await;
         // Also of a part that failed: the next attempt will be glad of it.
-        let listed = lists.flush().await;
+        lists.flush().await;
         let files: Vec<AcknowledgedFile> = files?;
-        listed?;
         self.check_time()?;
         Ok(Acknowledgement {
             version: ORDER_VERSION,
@@ -238,7 +238,7 @@ impl<'a> SubtaskWriter<'a> {
             size: done.size,
             sha256: done.sha256,
         };
-        lists.add(&file, scope).await?;
+        lists.add(&file, scope).await;
         Ok(AcknowledgedFile {
             file,
             scope: match self.order.kind {
@@ -317,6 +317,9 @@ impl<'a> SubtaskWriter<'a> {
 }
 
 fn check_states(states: &[State]) -> Result<()> {
+    for state in states {
+        assemble::check_partition(&state.name, state.partition)?;
+    }
     let inlined = states.iter().filter_map(|s| s.inline.as_ref());
     let bytes: usize = inlined.map(|b| b.len()).sum();
     if bytes > INLINE_LIMIT_BYTES {

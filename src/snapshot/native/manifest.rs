@@ -165,7 +165,8 @@ pub enum Partition {
     },
     /// Plain parts, such as the shard of a rank: so many elements, dealt out in turn.
     Split {
-        /// How many elements it has. A state of one goes to one subtask as a whole.
+        /// How many elements it has. A state of one goes to one subtask as a whole; the writer makes no
+        /// others, as nothing says which elements of a state are whose.
         elements: u32,
     },
     /// Everybody gets everything.

@@ -17,8 +17,9 @@ use super::manifest::{
 /// Refuses a manifest whose parts contradict each other.
 pub(super) fn check(manifest: &Manifest) -> Result<()> {
     let refuse = |what: String, why: String| Err(Error::corrupt(format!("{what}: {why}")));
-    if manifest.number < 0 {
-        return refuse("number".into(), format!("{} is negative", manifest.number));
+    if manifest.number < 1 || manifest.number == i64::MAX {
+        let why = format!("{} is not between 1 and {}", manifest.number, i64::MAX - 1);
+        return refuse("number".into(), why);
     }
     let mut ids = HashSet::new();
     for (n, operator) in manifest.operators.iter().enumerate() {
