@@ -102,17 +102,26 @@ impl BlobHandle {
                     let last = last.min(first + RUN_BLOCKS);
                     // For the disk alone: nobody who waits for a slow reader holds one.
                     let turn = Arc::clone(&inner.disk).acquire_owned().await;
+                    let open = copy.clone();
                     let read = blocking(move || copy.read_blocks(first, last, TRUST)).await;
                     drop(turn);
                     let bytes = match read {
                         Ok(bytes) => bytes,
                         Err(e) => {
-                            if let Some(pin) = pin {
+                            if let Some(pin) = pin.filter(|_| e.kind() == ErrorKind::Corrupt) {
                                 let me = Arc::clone(&inner);
                                 let key = pin.key.clone();
                                 let why = e.message().to_string();
                                 inner.metrics.damaged_local.add(1);
-                                let _ = blocking(move || me.local.damaged(&key, &why)).await;
+                                let moved = blocking(move || match open.inode() {
+                                    Some(inode) => {
+                                        me.local.damaged(&key, &why, Some(inode)).map(drop)
+                                    }
+                                    None => Ok(()),
+                                });
+                                if let Err(error) = moved.await {
+                                    tracing::warn!(%error, "a damaged copy stays where it is");
+                                }
                             }
                             return Err(e);
                         }
@@ -307,13 +316,40 @@ impl Inner {
         Ok(Object::Good)
     }
 
-    /// No good copy is left: says so durably, unless things have changed meanwhile.
+    /// Is a copy good? Reads the local one if it was not verified, and then the object. A download may have been
+    /// damaged on its way: nothing is said for good after one look.
+    pub(super) async fn look_again(
+        self: &Arc<Self>,
+        key: &BlobKey,
+        object: Option<&ObjectName>,
+    ) -> Result<bool, Failure> {
+        if let Opened::Copy(_) = self.open_local(key, Look::WhereDue).await? {
+            return Ok(true);
+        }
+        let Some(object) = object else {
+            return Ok(false);
+        };
+        let seen = self.ha.examine(&key.job, object, |_| async {}).await?;
+        Ok(seen == Object::Good)
+    }
+
+    /// No good copy is left, which a second look confirms: says so durably, unless things have changed meanwhile.
     pub(super) async fn all_copies_bad(
         self: &Arc<Self>,
         key: &BlobKey,
         object: Option<ObjectName>,
     ) -> Failure {
         let of = key.clone();
+        match self.look_again(key, object.as_ref()).await {
+            Ok(false) => {}
+            Ok(true) => {
+                return Failure::Busy {
+                    wait: std::time::Duration::from_secs(1),
+                    why: "a copy that looked damaged is good after all".to_string(),
+                };
+            }
+            Err(failure) => return failure,
+        }
         let marked = self
             .change(&key.job, move |registry, _| {
                 let blob = registry.job(&of.job).and_then(|j| j.blobs.get(&of.digest));
