@@ -400,6 +400,46 @@ fn a_promised_blob_that_is_damaged_meanwhile_must_be_sent_after_all() {
 }
 
 #[test]
+fn what_takes_the_place_of_a_lost_blob_survives_as_that_one_had_to() {
+    for lost_first in [true, false] {
+        let mut registry = with(&[("x", Class::Retained)]);
+        let (id, a) = (SessionId(2), job("a"));
+        let plan = [planned("x", Class::Recreatable)];
+        if lost_first {
+            registry.lost(&key("x"));
+        }
+        registry.begin_upload(id, &a, &plan, Moment(1)).unwrap();
+        if !lost_first {
+            registry.lost(&key("x"));
+        }
+        assert_eq!(
+            registry.commit_upload(id, &a, Moment(2)),
+            Err(Refusal::Incomplete(id, vec![digest("x")]))
+        );
+        let arrived = planned("x", Class::Retained);
+        let object = Some(object("x", 5));
+        registry
+            .member_arrived(id, Some(digest("x")), arrived, object, Moment(3))
+            .unwrap();
+        let (_, effects) = registry.commit_upload(id, &a, Moment(4)).unwrap();
+        assert_eq!(effects[0], Effect::Commit(a), "it is in the manifest");
+        let blob = registry.visible(&key("x")).unwrap();
+        assert_eq!((blob.class, blob.object), (Class::Retained, object));
+    }
+}
+
+#[test]
+fn a_blob_that_was_lost_by_mistake_is_found_again() {
+    let mut registry = with(&[("x", Class::Retained)]);
+    registry.lost(&key("x"));
+    assert_eq!(registry.found(&key("x"), Some(object("x", 9))), []);
+    assert!(registry.visible(&key("x")).is_err(), "another object");
+    let effects = registry.found(&key("x"), Some(object("x", 0)));
+    assert_eq!(effects, [Effect::Commit(job("a"))]);
+    assert!(registry.visible(&key("x")).is_ok());
+}
+
+#[test]
 fn the_empty_blob_is_always_there() {
     let mut registry = with(&[]);
     let (id, a) = (SessionId(2), job("a"));

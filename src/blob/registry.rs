@@ -277,6 +277,17 @@ impl Registry {
         }
     }
 
+    /// A copy of a lost blob is good after all, with the object that was looked at.
+    pub fn found(&mut self, key: &BlobKey, object: Option<ObjectName>) -> Vec<Effect> {
+        match self.blob_mut(key) {
+            Some(blob) if blob.lost && !blob.deleting && blob.object == object => {
+                blob.lost = false;
+                commit_if(blob.class == Class::Retained, &key.job)
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The object was damaged and a good copy was put under a new name.
     pub fn repaired(&mut self, key: &BlobKey, object: ObjectName) -> Vec<Effect> {
         let Some(job) = self.jobs.get_mut(&key.job) else {

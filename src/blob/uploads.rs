@@ -139,8 +139,10 @@ impl Registry {
             let there = known.and_then(|j| j.blobs.get(&planned.digest));
             let present = planned.digest.is_empty_blob()
                 || there.is_some_and(|b| !b.deleting && !b.lost && b.class >= planned.class);
+            // What takes the place of a lost blob must survive as that one had to.
+            let lost = there.filter(|b| b.lost || b.deleting);
             let member = Member {
-                class: planned.class,
+                class: lost.map_or(planned.class, |b| b.class.max(planned.class)),
                 display: planned.display.clone(),
                 arrived: None,
                 present,
@@ -293,12 +295,26 @@ impl Registry {
                 missing.push(*digest);
             }
         }
+        // Lost since the session began: sent again, it must survive as the lost one had to.
+        let lost: BTreeMap<Digest, Class> = known
+            .into_iter()
+            .flat_map(|j| j.blobs.iter().filter(|(_, b)| b.lost))
+            .map(|(d, b)| (*d, b.class))
+            .collect();
+        let weak = |d: &Digest, m: &Member| {
+            m.arrived.is_some() && lost.get(d).is_some_and(|class| *class > m.class)
+        };
+        let members = session.members.iter().filter(|(d, m)| weak(d, m));
+        missing.extend(members.map(|(d, _)| *d));
         if !missing.is_empty() {
             // What was promised and is damaged since must be sent after all.
             if let Some(session) = self.sessions.get_mut(&id) {
                 for digest in &missing {
                     if let Some(member) = session.members.get_mut(digest) {
-                        member.present = false;
+                        (member.present, member.arrived) = (false, None);
+                        if let Some(class) = lost.get(digest) {
+                            member.class = member.class.max(*class);
+                        }
                     }
                 }
             }

@@ -141,7 +141,7 @@ async fn what_is_no_request_is_refused() {
     };
     let header = |name: &str, size: usize| {
         format!(
-            "GET /v1/jobs HTTP/1.1\r\nhost: t\r\n{name}: {}\r\nconnection: close\r\n\r\n",
+            "GET /v1/jobs HTTP/1.1\r\nhost: localhost\r\n{name}: {}\r\nconnection: close\r\n\r\n",
             "x".repeat(size)
         )
     };
@@ -149,10 +149,13 @@ async fn what_is_no_request_is_refused() {
     assert_eq!(raw(header("x-large", 200_000).as_bytes()), Some(431));
     let many: String = (0..200).map(|n| format!("x-{n}: y\r\n")).collect();
     assert_eq!(
-        raw(format!("GET /v1/jobs HTTP/1.1\r\nhost: t\r\n{many}\r\n").as_bytes()),
+        raw(format!("GET /v1/jobs HTTP/1.1\r\nhost: localhost\r\n{many}\r\n").as_bytes()),
         Some(431)
     );
-    let target = format!("GET /{} HTTP/1.1\r\nhost: t\r\n\r\n", "a".repeat(100_000));
+    let target = format!(
+        "GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "a".repeat(100_000)
+    );
     assert!(matches!(raw(target.as_bytes()), Some(414 | 431)));
     for junk in [
         &b"\x16\x03\x01\x02\x00\x01\x00"[..],
@@ -162,7 +165,7 @@ async fn what_is_no_request_is_refused() {
     ] {
         assert!(matches!(raw(junk), None | Some(400)), "{junk:?}");
     }
-    let smuggled = b"POST /v1/jobs/a/events HTTP/1.1\r\nhost: t\r\ncontent-length: 4\r\ncontent-length: 9\r\n\r\n{}{}";
+    let smuggled = b"POST /v1/jobs/a/events HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4\r\ncontent-length: 9\r\n\r\n{}{}";
     assert!(matches!(raw(smuggled), None | Some(400)));
     // Bodies.
     let body = |bytes: &[u8]| server.call("POST", "/v1/jobs/a/uploads", bytes).unwrap();
@@ -188,15 +191,19 @@ async fn what_is_no_request_is_refused() {
         "a refused call made a job"
     );
     // A page in a browser of the same machine.
-    let page = request(
-        &server.url,
-        "GET",
-        "/v1/jobs",
-        &[("origin", "http://evil.example")],
-        b"",
-    )
-    .unwrap();
-    assert_eq!(page.code(), "denied");
+    for header in [
+        ("origin", "http://evil.example"),
+        ("sec-fetch-site", "same-origin"),
+        ("host", "evil.example:7878"),
+        ("host", "127.0.0.1.evil.example"),
+    ] {
+        let page = request(&server.url, "GET", "/v1/jobs", &[header], b"").unwrap();
+        assert_eq!(page.code(), "denied", "{header:?}");
+    }
+    for host in ["127.0.0.1:7878", "[::1]:7878", "LocalHost"] {
+        let own = request(&server.url, "GET", "/v1/jobs", &[("host", host)], b"").unwrap();
+        assert_eq!(own.status, 200, "{host}");
+    }
     // Ranges.
     let bytes = noise(1, 200_000);
     let batch = Batch {
@@ -481,7 +488,7 @@ async fn without_a_client_certificate_nobody_gets_in() {
         "127.0.0.1:0",
     ];
     let server = setup.clone().with(&args).start();
-    let get = "GET /v1/jobs HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n";
+    let get = "GET /v1/jobs HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let good = ours.issue("tm-1");
     let answer = over_tls(&server.url, &ours, Some(&good), get)
         .await

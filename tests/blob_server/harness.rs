@@ -251,7 +251,10 @@ pub fn request(
     body: &[u8],
 ) -> Option<Answer> {
     let mut stream = connect(url).ok()?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+    if !headers.iter().any(|(n, _)| *n == "host") {
+        head.push_str("host: localhost\r\n");
+    }
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }

@@ -158,7 +158,7 @@ async fn leases_quotas_and_limits() {
         .put(&job("a"), SessionId(3), None, None, body(large))
         .await;
     assert!(
-        matches!(refused, Err(Failure::Transfer { .. })),
+        matches!(refused, Err(Failure::TooLarge { limit: 50_000, .. })),
         "{refused:?}"
     );
     let unplanned = noise(5, 100);
@@ -184,6 +184,28 @@ async fn leases_quotas_and_limits() {
             .unwrap(),
         unplanned
     );
+}
+
+#[tokio::test]
+async fn a_reader_of_a_damaged_file_leaves_the_one_that_took_its_place() {
+    let lab = Lab::new();
+    let server = lab.open(lab.config()).await;
+    let bytes = noise(1, 400_000);
+    upload(&server, "a", 1, &bytes, Class::Recreatable).await;
+    let handle = server.get(&key("a", &bytes)).await.unwrap();
+    let path = handle.path().unwrap().to_path_buf();
+    // The file that is open is damaged, and a good one is at its path by now.
+    let old = lab.dir.path().join("old");
+    std::fs::rename(&path, &old).unwrap();
+    std::fs::copy(&old, &path).unwrap();
+    std::fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let mut harmed = bytes.clone();
+    harmed[1] ^= 1;
+    std::fs::write(&old, harmed).unwrap();
+    assert!(handle.bytes().await.is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    let again = server.get(&key("a", &bytes)).await.unwrap();
+    assert_eq!(again.bytes().await.unwrap(), bytes);
 }
 
 #[tokio::test]

@@ -17,7 +17,10 @@ fn setup(dir: &std::path::Path, root: &forkpoint::store::Location) -> Setup {
 /// Asks for a blob and takes nothing of the answer.
 fn stall(server: &Server, job: &str, bytes: &[u8]) -> TcpStream {
     let mut stream = connect(&server.url).unwrap();
-    let head = format!("GET {} HTTP/1.1\r\nhost: test\r\n\r\n", path(job, bytes));
+    let head = format!(
+        "GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        path(job, bytes)
+    );
     stream.write_all(head.as_bytes()).unwrap();
     stream
 }
@@ -49,7 +52,7 @@ async fn fifty_stalled_readers_hold_up_nobody_and_are_cut() {
     let silent: Vec<TcpStream> = (0..20).map(|_| connect(&server.url).unwrap()).collect();
     let mut halves: Vec<TcpStream> = (0..20).map(|_| connect(&server.url).unwrap()).collect();
     for half in &mut halves {
-        half.write_all(b"GET /v1/jobs HTTP/1.1\r\nhost: te")
+        half.write_all(b"GET /v1/jobs HTTP/1.1\r\nhost: loc")
             .unwrap();
     }
     let open = batch(2);
@@ -60,7 +63,7 @@ async fn fifty_stalled_readers_hold_up_nobody_and_are_cut() {
         "/v1/jobs/a/uploads/0000000000000002/blobs/{}",
         Digest::of(&unsent)
     );
-    let head = format!("PUT {at} HTTP/1.1\r\nhost: test\r\ncontent-length: 1000000\r\n\r\n");
+    let head = format!("PUT {at} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n");
     sender.write_all(head.as_bytes()).unwrap();
     sender.write_all(&unsent[..400_000]).unwrap();
     std::thread::sleep(Duration::from_millis(300));
@@ -127,7 +130,8 @@ async fn senders_that_go_away_leave_nothing_half_there() {
     );
     for sent in [0, 1, 65_536, 1_999_999] {
         let mut stream = connect(&server.url).unwrap();
-        let head = format!("PUT {at} HTTP/1.1\r\nhost: test\r\ncontent-length: 2000000\r\n\r\n");
+        let head =
+            format!("PUT {at} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2000000\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(&bytes[..sent]).unwrap();
         drop(stream);
@@ -161,7 +165,7 @@ async fn senders_that_go_away_leave_nothing_half_there() {
     let chunked = {
         let mut stream = connect(&server.url).unwrap();
         let head = format!(
-            "PUT {at} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+            "PUT {at} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
         );
         let _ = stream.write_all(head.as_bytes());
         let _ = write!(stream, "{:x}\r\n", long.len());

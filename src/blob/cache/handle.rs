@@ -215,7 +215,8 @@ impl CachedBlob {
         let start = copy.blocks.range(first).start;
         let bytes = match copy.read_blocks(first, last, Duration::ZERO) {
             Ok(bytes) => bytes,
-            Err(e) => return Err(self.damaged(e.message())),
+            Err(e) if e.kind() == ErrorKind::Corrupt => return Err(self.damaged(e.message())),
+            Err(e) => return Err(e),
         };
         let stop = start.saturating_add(bytes.len() as u64);
         let skip = usize::try_from(at - start).unwrap_or(0);

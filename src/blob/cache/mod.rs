@@ -326,7 +326,7 @@ impl Shared {
             return;
         }
         self.counters.damaged.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.local.damaged(key, what) {
+        if let Err(error) = self.local.damaged(key, what, open.inode()) {
             tracing::warn!(%key, %error, "a damaged file stays where it is");
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 use super::super::chain::{Ask, Claim, Commit, Reply, Sweep, Verdict};
 use super::super::fail;
@@ -28,6 +28,8 @@ pub(crate) struct Swept {
     pub(crate) removed: Vec<ObjectName>,
     /// Objects whose removal got no answer: the next sweep tries again.
     pub(crate) failed: Vec<ObjectName>,
+    /// The job has a manifest.
+    pub(crate) manifest: bool,
     /// Manifests that are gone.
     pub(crate) manifests: u64,
 }
@@ -71,7 +73,35 @@ impl HaStore {
         job: &JobId,
         epoch: u64,
         content: Option<Content>,
+        listed: Option<Vec<u64>>,
+    ) -> Result<Verdict> {
+        self.commit_after(job, epoch, content, listed, false).await
+    }
+
+    /// The same for a job of which it may be known that it has a manifest of this epoch: a listing without any
+    /// is then no answer, since the store is not what it was (a file system that is not mounted, say).
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](HaStore::commit).
+    pub(crate) async fn commit_again(
+        &self,
+        job: &JobId,
+        epoch: u64,
+        content: Content,
+        has_manifest: bool,
+    ) -> Result<Verdict> {
+        self.commit_after(job, epoch, Some(content), None, has_manifest)
+            .await
+    }
+
+    async fn commit_after(
+        &self,
+        job: &JobId,
+        epoch: u64,
+        content: Option<Content>,
         mut listed: Option<Vec<u64>>,
+        has_manifest: bool,
     ) -> Result<Verdict> {
         let mut commit: Commit<Manifest> = match content {
             // An id of its own for each attempt: one that failed half-way must not pass for this one.
@@ -91,6 +121,15 @@ impl HaStore {
                 };
                 if creates {
                     fail::point("manifest-written");
+                }
+                if has_manifest && matches!(&reply, Reply::Numbers(n) if n.is_empty()) {
+                    return Err(Error::new(
+                        ErrorKind::Unavailable,
+                        "the job had a manifest, and none is listed",
+                    )
+                    .during("commit")
+                    .at(self.folder())
+                    .hint("is the HA store mounted, and has nobody removed what is in it?"));
                 }
                 wait_if_unknown(&reply, &mut unanswered).await;
                 commit.answer(reply);
@@ -130,6 +169,7 @@ impl HaStore {
                     Ask::CopyInFlight => Reply::Names(in_flight()),
                     ask => self.perform(Some(job), ask).await?,
                 };
+                swept.manifest |= matches!(reply, Reply::Manifest(Some(_)));
                 wait_if_unknown(&reply, &mut unanswered).await;
                 sweep.answer(first, reply);
             }

@@ -311,14 +311,18 @@ impl HaStore {
         self.stores.delete(&self.object_at(job, name)?).await
     }
 
-    /// Removes all manifests of a job of which nothing is left and whose tombstone has had its time, the
-    /// newest one last, and only those that were listed.
+    /// The numbers of a job's manifests. One listing.
+    pub(crate) async fn manifests(&self, job: &JobId) -> Result<Vec<u64>> {
+        self.numbers(&format!("jobs/{job}/manifest")).await
+    }
+
+    /// Removes the manifests that were listed of a job of which nothing is left and whose tombstone has had its
+    /// time, the newest one last. Between the listing and this a look for a later owner is due.
     ///
     /// # Errors
     ///
     /// What the store answers; a repeat goes on.
-    pub(crate) async fn forget(&self, job: &JobId) -> Result<()> {
-        let mut numbers = self.numbers(&format!("jobs/{job}/manifest")).await?;
+    pub(crate) async fn forget(&self, job: &JobId, mut numbers: Vec<u64>) -> Result<()> {
         numbers.sort_unstable();
         for number in numbers {
             let path = StorePath::Manifest(job.clone(), number);

@@ -189,17 +189,44 @@ impl Tokens {
     }
 }
 
+/// True for a `Host` that names this machine as no foreign page can: a loopback address, `localhost`, or the name
+/// by which the server says that it can be reached.
+fn is_here(host: &str, advertised: &Option<String>) -> bool {
+    let named = |authority: &http::uri::Authority| {
+        let name = authority.host();
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        let address = bare.parse::<std::net::IpAddr>();
+        address.is_ok_and(|a| a.is_loopback()) || name.eq_ignore_ascii_case("localhost")
+    };
+    let Ok(authority) = host.parse::<http::uri::Authority>() else {
+        return false;
+    };
+    let ours = advertised
+        .as_deref()
+        .and_then(|a| a.parse::<http::Uri>().ok())
+        .and_then(|a| a.host().map(str::to_string));
+    named(&authority) || ours.is_some_and(|o| o.eq_ignore_ascii_case(authority.host()))
+}
+
 /// Who asks: nobody in particular where no tokens are asked for.
 ///
 /// # Errors
 ///
-/// `401` without a valid token, `403` for a browser's request.
+/// `401` without a valid token, `403` for a browser's request, and, on a loopback address without tokens and TLS, for
+/// one to a name that is not this machine's.
 pub(crate) fn visitor(
     desk: &Desk,
     headers: &http::HeaderMap,
 ) -> std::result::Result<Option<Token>, Box<Problem>> {
-    // A page in somebody's browser must not reach a server of that person's machine.
-    if headers.contains_key(http::header::ORIGIN) {
+    // A page in somebody's browser must not reach a server of that person's machine: neither from another site nor
+    // by a name of its own that leads here.
+    let site = headers.get("sec-fetch-site");
+    let elsewhere = desk.hosts.as_ref().is_some_and(|advertised| {
+        let host = headers.get(http::header::HOST);
+        host.is_some_and(|h| h.to_str().map_or(true, |h| !is_here(h, advertised)))
+    });
+    if elsewhere || headers.contains_key(http::header::ORIGIN) || site.is_some_and(|s| s != "none")
+    {
         desk.server.metrics().rejected.add(1);
         return Err(Box::new(Problem::new(
             Code::Denied,

@@ -150,6 +150,8 @@ impl std::fmt::Debug for HttpService {
 pub(crate) struct Desk {
     pub(crate) server: BlobServer,
     pub(crate) tokens: Option<Tokens>,
+    /// Where anybody on this machine may ask without more: only requests to its own names are taken, and to this one.
+    pub(crate) hosts: Option<Option<String>>,
     pub(crate) idle_timeout: Duration,
 }
 
@@ -176,7 +178,9 @@ impl HttpService {
         if tokens.is_some() && tls.is_none() && !config.bind.ip().is_loopback() {
             tracing::warn!("tokens go over the network in the clear: give a certificate too");
         }
+        let open = config.bind.ip().is_loopback() && tokens.is_none() && tls.is_none();
         let desk = Arc::new(Desk {
+            hosts: open.then(|| server.config().advertise.clone()),
             server: server.clone(),
             tokens,
             idle_timeout: config.limits.idle_timeout,

@@ -103,12 +103,14 @@ impl LocalStore {
         let Some(temporary) = complete.path.0.take() else {
             return Ok(key);
         };
+        let moves = self.moves();
         let moved = fs::rename(&temporary, &path);
         if moved.is_err() {
             let _ = fs::remove_file(&temporary);
         }
         moved.map_err(|e| io_error(e, "publish", &path))?;
         self.learn(&key, complete.stamp, Arc::clone(&complete.blocks), now);
+        drop(moves);
         if !self.options.durable {
             return Ok(key);
         }

@@ -142,6 +142,13 @@ pub(crate) struct LocalStore {
     /// Held as long as this lives.
     lock: File,
     state: Mutex<State>,
+    /// Held while files get and leave their paths, so that what was looked at is what is moved.
+    moves: Mutex<()>,
+}
+
+/// True if the medium did not give what it holds.
+pub(crate) fn is_medium(e: &io::Error) -> bool {
+    e.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 /// Our error for one of the file system's.
@@ -186,6 +193,7 @@ impl LocalStore {
             options,
             lock,
             state: Mutex::default(),
+            moves: Mutex::default(),
         };
         for folder in ["tmp", "trash"] {
             store.wipe(folder)?;
@@ -209,6 +217,10 @@ impl LocalStore {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn moves(&self) -> MutexGuard<'_, ()> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -290,9 +302,9 @@ impl LocalStore {
     ///
     /// What the file system answers; a copy that is merely not there is none.
     pub(crate) fn open_copy(&self, key: &BlobKey, now: Moment, look: Look) -> Result<Opened> {
-        let damaged = |what: String| match look {
+        let damaged = |what: String, inode: u64| match look {
             Look::Only => Ok(Opened::Damaged(what)),
-            _ => self.damaged(key, &what),
+            _ => self.damaged(key, &what, Some(inode)),
         };
         let path = self.blob_path(key);
         let fail = |e| io_error(e, "read", &path);
@@ -307,12 +319,20 @@ impl LocalStore {
                 self.forget(key);
                 return Ok(Opened::Absent);
             }
-            Err(e) => return damaged(format!("it cannot be opened: {e}")),
+            Err(e) => {
+                // No file, or a medium that cannot be read. Any other failure, such as too many open files, says
+                // nothing of the copy.
+                let lies = fs::symlink_metadata(&path).map_err(fail)?;
+                return match !lies.is_file() || is_medium(&e) {
+                    true => damaged(format!("it cannot be opened: {e}"), lies.ino()),
+                    false => Err(fail(e)),
+                };
+            }
         };
         let meta = file.metadata().map_err(fail)?;
         let stamp = Stamp::of(&meta);
         if !meta.is_file() || stamp.size != key.digest.size {
-            return damaged(format!("it has {} bytes", stamp.size));
+            return damaged(format!("it has {} bytes", stamp.size), stamp.inode);
         }
         let fresh = |at: &Instant| at.elapsed() < self.options.verify_again_after;
         let mut state = self.state();
@@ -334,12 +354,15 @@ impl LocalStore {
                         Ok(n) => digester.update(buffer.get(..n).unwrap_or_default()),
                         Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                         // A medium that cannot be read has damaged the copy as well.
-                        Err(e) => return damaged(format!("it cannot be read: {e}")),
+                        Err(e) if is_medium(&e) => {
+                            return damaged(format!("it cannot be read: {e}"), stamp.inode);
+                        }
+                        Err(e) => return Err(fail(e)),
                     }
                 }
                 let (digest, blocks) = digester.finish();
                 if digest != key.digest {
-                    return damaged(format!("its bytes are those of {digest}"));
+                    return damaged(format!("its bytes are those of {digest}"), stamp.inode);
                 }
                 let blocks = Arc::new(blocks);
                 self.learn(key, stamp, Arc::clone(&blocks), now);
@@ -392,6 +415,7 @@ impl LocalStore {
     pub(crate) fn take_off(&self, key: &BlobKey) -> Result<Option<PathBuf>> {
         let trash = self.path(&LocalPath::Trash(clock::random_id()));
         let path = self.blob_path(key);
+        let _moves = self.moves();
         let moved = fs::rename(&path, &trash);
         match moved {
             Ok(()) => {}

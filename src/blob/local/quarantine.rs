@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 use crate::error::Result;
 
@@ -10,14 +11,20 @@ use super::super::layout::LocalPath;
 use super::{LocalStore, Opened, io_error};
 
 impl LocalStore {
-    /// Moves a damaged copy into the quarantine.
+    /// Moves a damaged copy into the quarantine: the file with this inode, if it is the one that was looked at and
+    /// its path still has it; a file that has taken its place stays.
     ///
     /// # Errors
     ///
     /// What the file system answers; the copy may then still be at its path.
-    pub(crate) fn damaged(&self, key: &BlobKey, what: &str) -> Result<Opened> {
-        tracing::warn!(%key, what, "a local copy is damaged; it goes into the quarantine");
+    pub(crate) fn damaged(&self, key: &BlobKey, what: &str, inode: Option<u64>) -> Result<Opened> {
         let path = self.blob_path(key);
+        let moves = self.moves();
+        let lies = fs::symlink_metadata(&path).map(|m| m.ino()).ok();
+        if inode.is_some() && lies.is_some() && inode != lies {
+            return Ok(Opened::Damaged(what.to_string()));
+        }
+        tracing::warn!(%key, what, "a local copy is damaged; it goes into the quarantine");
         let mut time = u64::try_from(crate::clock::unix_millis()).unwrap_or(0);
         let to = loop {
             let to = self.path(&LocalPath::Quarantine(key.digest.sha256, time));
@@ -33,6 +40,7 @@ impl LocalStore {
             _ => {}
         }
         self.forget(key);
+        drop(moves);
         self.limit_quarantine();
         Ok(Opened::Damaged(what.to_string()))
     }

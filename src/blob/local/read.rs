@@ -1,5 +1,6 @@
 //! Reading a copy by runs of blocks, each compared before any of it is handed out.
 
+use std::io::ErrorKind as ErrorOf;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
@@ -7,9 +8,14 @@ use bytes::{Bytes, BytesMut};
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::Copy;
+use super::{Copy, io_error, is_medium};
 
 impl Copy {
+    /// The inode of the file that is open, whatever lies at its path by now.
+    pub(crate) fn inode(&self) -> Option<u64> {
+        self.file.metadata().map(|m| m.ino()).ok()
+    }
+
     /// Blocks `first..last` in one piece, fewer at the end of the file. A block that was compared not longer than
     /// `trust` ago, in a file that has not been touched since, is taken as it is: whoever writes to a file, or
     /// changes its times, changes the time of its last change, which nobody can set. With no trust each
@@ -17,7 +23,8 @@ impl Copy {
     ///
     /// # Errors
     ///
-    /// `Corrupt` for a block that is not what it was, and for a medium that cannot be read.
+    /// `Corrupt` for a block that is not what it was, and for a medium that cannot be read; what else the file
+    /// system answers says nothing of the copy.
     pub(crate) fn read_blocks(&self, first: u64, last: u64, trust: Duration) -> Result<Bytes> {
         let fail = |what: String| {
             Error::new(ErrorKind::Corrupt, what)
@@ -30,12 +37,15 @@ impl Copy {
         let mut bytes = BytesMut::zeroed(length);
         let touched = || match self.file.metadata() {
             Ok(meta) => Ok((meta.ctime(), meta.ctime_nsec())),
-            Err(e) => Err(fail(format!("it cannot be looked at: {e}"))),
+            Err(e) => Err(io_error(e, "read", &self.path)),
         };
         let before = touched()?;
-        self.file
-            .read_exact_at(&mut bytes, start)
-            .map_err(|e| fail(format!("it cannot be read at byte {start}: {e}")))?;
+        self.file.read_exact_at(&mut bytes, start).map_err(|e| {
+            match is_medium(&e) || e.kind() == ErrorOf::UnexpectedEof {
+                true => fail(format!("it cannot be read at byte {start}: {e}")),
+                false => io_error(e, "read", &self.path),
+            }
+        })?;
         // Touched while it was read: nothing is concluded from the time.
         let touched = Some(touched()?).filter(|after| *after == before);
         let mut rest: &[u8] = &bytes;

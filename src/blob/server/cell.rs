@@ -35,6 +35,8 @@ pub(super) struct Work {
     pub(super) orphans: BTreeMap<ObjectName, Moment>,
     /// A sweep of the HA store has something to look for.
     pub(super) dirty: bool,
+    /// A commit has failed, and its manifest may be there all the same: it may say something else than memory.
+    pub(super) unsettled: bool,
     /// A manifest of this owner is the newest, so that an older one cannot commit any more.
     pub(super) sealed: bool,
     /// Nothing was left of the job and its cell is not looked at any more.
@@ -57,6 +59,13 @@ impl Work {
     pub(super) fn in_flight(&self, job: &JobId, now: Moment) -> BTreeSet<ObjectName> {
         let mut names = self.registry.in_flight(job);
         names.extend(&self.writing);
+        // A commit of unknown outcome may have left a manifest that does not name what memory does.
+        let blobs = self.registry.job(job).into_iter();
+        names.extend(
+            blobs
+                .flat_map(|j| j.blobs.values())
+                .filter_map(|b| b.object),
+        );
         let waiting = self.orphans.iter().filter(|(_, due)| **due > now);
         names.extend(waiting.map(|(name, _)| *name));
         names
@@ -74,6 +83,7 @@ impl Cell {
                 arriving: BTreeMap::new(),
                 orphans: BTreeMap::new(),
                 dirty: false,
+                unsettled: false,
                 sealed,
                 forgotten: false,
             }),
@@ -161,7 +171,7 @@ impl Inner {
     }
 
     async fn change_together(self: &Arc<Self>, job: &JobId, cell: &Arc<Cell>, batch: Vec<Queued>) {
-        let (before, effects, answers, content, there) = {
+        let (before, effects, answers, commits, content, there) = {
             let mut work = cell.work();
             let there = work.check();
             let before = work.registry.clone();
@@ -174,7 +184,7 @@ impl Inner {
             }
             let commits = effects.iter().any(|e| matches!(e, Effect::Commit(_)));
             let content = commits.then(|| work.registry.content(job)).flatten();
-            (before, effects, answers, content, there)
+            (before, effects, answers, commits, content, there)
         };
         let committed = match (there.and_then(|()| self.check_owner()), content) {
             (Err(failure), _) => Err(failure),
@@ -187,7 +197,10 @@ impl Inner {
                 answers.into_iter().for_each(|answer| answer(Ok(())));
             }
             Err(failure) => {
-                cell.work().registry.take_back(before);
+                let mut work = cell.work();
+                work.registry.take_back(before);
+                work.unsettled |= commits;
+                drop(work);
                 self.metrics.commits_failed.add(1);
                 for answer in answers {
                     answer(Err(failure.alike()));
@@ -196,14 +209,17 @@ impl Inner {
         }
     }
 
-    async fn commit(
+    pub(super) async fn commit(
         self: &Arc<Self>,
         job: &JobId,
         cell: &Arc<Cell>,
         content: super::super::manifest::Content,
     ) -> Result<(), Failure> {
         let began = std::time::Instant::now();
-        let verdict = self.ha.commit(job, self.epoch, Some(content), None).await?;
+        // A job that has a manifest of ours and whose listing names none is not where it was.
+        let sealed = cell.work().sealed;
+        let committed = self.ha.commit_again(job, self.epoch, content, sealed);
+        let verdict = committed.await?;
         self.metrics
             .commit_millis
             .add(began.elapsed().as_millis() as u64);
@@ -219,8 +235,10 @@ impl Inner {
             // Nothing kept an earlier owner, or a later one, from writing this job's first manifest. What is
             // acknowledged was there before any later epoch, so that its owner finds it.
             self.look_for_successor().await?;
-            cell.work().sealed = true;
         }
+        let mut work = cell.work();
+        (work.sealed, work.unsettled) = (true, false);
+        drop(work);
         self.metrics.commits.add(1);
         Ok(())
     }
@@ -263,18 +281,32 @@ impl Inner {
     }
 
     async fn forget(self: &Arc<Self>, job: &JobId, cell: &Arc<Cell>) {
-        let forgotten = match self.look_for_successor().await {
-            Ok(()) => self.ha.forget(job).await.map_err(Failure::from),
-            Err(failure) => Err(failure),
+        // Listed first: what a later owner writes after the look for one is not among it.
+        let forgotten = async {
+            let listed = self.ha.manifests(job).await?;
+            self.look_for_successor().await?;
+            // Whoever begins with the job meanwhile writes its first manifest again.
+            cell.work().sealed = false;
+            self.ha.forget(job, listed).await?;
+            Ok::<(), Failure>(())
         };
+        let forgotten = forgotten.await;
         if let Err(failure) = forgotten {
             tracing::warn!(%job, %failure, "a tombstone stays until the next start");
         }
+        self.let_go(job, cell);
+    }
+
+    /// Forgets a cell in which nothing is left, or never was. The caller has its turn.
+    pub(super) fn let_go(&self, job: &JobId, cell: &Arc<Cell>) {
         let mut cells = unpoisoned(&self.cells);
         // Somebody may have begun an upload meanwhile.
         let mut work = cell.work();
-        let idle =
-            work.registry.job(job).is_none() && work.writing.is_empty() && work.orphans.is_empty();
+        let idle = work.registry.job(job).is_none()
+            && work.writing.is_empty()
+            && work.arriving.is_empty()
+            && work.orphans.is_empty()
+            && unpoisoned(&cell.queue).is_empty();
         if idle && cells.get(job).is_some_and(|c| Arc::ptr_eq(c, cell)) {
             work.forgotten = true;
             cells.remove(job);

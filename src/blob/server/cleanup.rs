@@ -101,10 +101,27 @@ impl Inner {
         let needs = {
             let work = cell.work();
             let going = work.registry.job(job).is_some_and(|j| !j.going.is_empty());
-            work.dirty || going || work.orphans.values().any(|at| *at <= now)
+            work.dirty || work.unsettled || going || work.orphans.values().any(|at| *at <= now)
         };
         if needs {
+            let content = {
+                let work = cell.work();
+                let content = work.unsettled.then(|| work.registry.content(job));
+                content.flatten()
+            };
+            // Nothing is removed by a manifest that may say something else than memory.
+            if let Some(content) = content {
+                self.commit(job, cell, content).await?;
+            }
             self.sweep_objects(job, cell, &mut report).await?;
+        }
+        let idle = {
+            let work = cell.work();
+            work.registry.job(job).is_none() && !work.dirty
+        };
+        if idle {
+            // Of a call that was refused, say.
+            self.let_go(job, cell);
         }
         Ok(report)
     }
@@ -136,10 +153,11 @@ impl Inner {
         }
         let mut failed = swept.failed.clone();
         let mut removed = swept.removed.len() as u64;
-        // A job without a manifest is none that the protocol sweeps. Nobody can name these any more.
+        // A job without a manifest is none that the protocol sweeps. Nobody can name these any more. Where there is
+        // one, what was not removed is named by it, or gone.
         let left = due
             .iter()
-            .filter(|o| !swept.removed.contains(o) && !failed.contains(o));
+            .filter(|o| !swept.manifest && !swept.removed.contains(o) && !failed.contains(o));
         let left: Vec<ObjectName> = left.copied().collect();
         if !left.is_empty() {
             self.look_for_successor().await?;

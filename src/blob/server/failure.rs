@@ -41,6 +41,13 @@ pub enum Failure {
         /// Bytes that had come.
         bytes: u64,
     },
+    /// A blob is larger than one may be.
+    TooLarge {
+        /// Bytes that a blob may have.
+        limit: u64,
+        /// Bytes that had come.
+        bytes: u64,
+    },
     /// What a store or the file system answered.
     Store(Error),
 }
@@ -76,6 +83,9 @@ impl fmt::Display for Failure {
             Failure::NoSpace(error) | Failure::Store(error) => error.fmt(f),
             Failure::JobRefused(job, why) => write!(f, "job {job} is not served: {why}"),
             Failure::Transfer { why, bytes } => write!(f, "after {bytes} bytes: {why}"),
+            Failure::TooLarge { limit, .. } => {
+                write!(f, "more than the {limit} bytes that a blob may have")
+            }
         }
     }
 }
@@ -113,6 +123,10 @@ impl Failure {
                 why: why.clone(),
                 bytes: *bytes,
             },
+            Failure::TooLarge { limit, bytes } => Failure::TooLarge {
+                limit: *limit,
+                bytes: *bytes,
+            },
             Failure::Store(error) => Failure::Store(alike(error)),
         }
     }
@@ -131,6 +145,9 @@ impl Failure {
             Failure::NoSpace(_) => Problem::new(Code::NoSpace, text),
             Failure::Transfer { bytes, .. } => {
                 Problem::new(Code::BadRequest, text).during(WirePhase::Transfer, bytes)
+            }
+            Failure::TooLarge { bytes, .. } => {
+                Problem::new(Code::TooLarge, text).during(WirePhase::Transfer, bytes)
             }
             Failure::JobRefused(..) | Failure::Store(_) => {
                 Problem::new(Code::Busy, text).retry_after(Duration::from_secs(30))
@@ -154,6 +171,9 @@ impl Failure {
                 Error::new(ErrorKind::Unavailable, text).hint("try again later")
             }
             Failure::JobRefused(..) => Error::corrupt(text),
+            Failure::TooLarge { .. } => {
+                Error::refused(text).hint("raise blob.server.max-blob-size")
+            }
             Failure::Transfer { .. } => Error::new(ErrorKind::Unavailable, text),
             Failure::NoSpace(error) | Failure::Store(error) => error,
         }

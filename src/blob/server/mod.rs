@@ -199,9 +199,17 @@ impl Inner {
     /// Is there a later epoch? One listing.
     async fn look_for_successor(&self) -> std::result::Result<(), Failure> {
         let newest = self.ha.newest_epoch().await?;
-        match newest > self.epoch {
-            true => Err(self.step_down(Some(newest)).await),
-            false => Ok(()),
+        match newest.cmp(&self.epoch) {
+            std::cmp::Ordering::Greater => Err(self.step_down(Some(newest)).await),
+            std::cmp::Ordering::Equal => Ok(()),
+            // A file system that is not mounted, say: nothing is concluded from what is not listed.
+            std::cmp::Ordering::Less => Err(Failure::Busy {
+                wait: std::time::Duration::from_secs(1),
+                why: format!(
+                    "the HA store does not list epoch {}, which this server has claimed: is it mounted?",
+                    self.epoch
+                ),
+            }),
         }
     }
 

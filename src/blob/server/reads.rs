@@ -103,6 +103,7 @@ impl BlobHandle {
                     // For the disk alone, and in a task of its own: a reader that stalls polls nothing, and must
                     // not hold a turn meanwhile.
                     let disk = Arc::clone(&inner.disk);
+                    let open = copy.clone();
                     let read = tokio::spawn(async move {
                         let _turn = disk.acquire_owned().await;
                         blocking(move || copy.read_blocks(first, last, TRUST)).await
@@ -119,7 +120,15 @@ impl BlobHandle {
                                 let key = pin.key.clone();
                                 let why = e.message().to_string();
                                 inner.metrics.damaged_local.add(1);
-                                let _ = blocking(move || me.local.damaged(&key, &why)).await;
+                                let moved = blocking(move || match open.inode() {
+                                    Some(inode) => {
+                                        me.local.damaged(&key, &why, Some(inode)).map(drop)
+                                    }
+                                    None => Ok(()),
+                                });
+                                if let Err(error) = moved.await {
+                                    tracing::warn!(%error, "a damaged copy stays where it is");
+                                }
                             }
                             return Err(e);
                         }
@@ -314,13 +323,40 @@ impl Inner {
         Ok(Object::Good)
     }
 
-    /// No good copy is left: says so durably, unless things have changed meanwhile.
+    /// Is a copy good? Reads the local one if it was not verified, and then the object. A download may have been
+    /// damaged on its way: nothing is said for good after one look.
+    pub(super) async fn look_again(
+        self: &Arc<Self>,
+        key: &BlobKey,
+        object: Option<&ObjectName>,
+    ) -> Result<bool, Failure> {
+        if let Opened::Copy(_) = self.open_local(key, Look::WhereDue).await? {
+            return Ok(true);
+        }
+        let Some(object) = object else {
+            return Ok(false);
+        };
+        let seen = self.ha.examine(&key.job, object, |_| async {}).await?;
+        Ok(seen == Object::Good)
+    }
+
+    /// No good copy is left, which a second look confirms: says so durably, unless things have changed meanwhile.
     pub(super) async fn all_copies_bad(
         self: &Arc<Self>,
         key: &BlobKey,
         object: Option<ObjectName>,
     ) -> Failure {
         let of = key.clone();
+        match self.look_again(key, object.as_ref()).await {
+            Ok(false) => {}
+            Ok(true) => {
+                return Failure::Busy {
+                    wait: std::time::Duration::from_secs(1),
+                    why: "a copy that looked damaged is good after all".to_string(),
+                };
+            }
+            Err(failure) => return failure,
+        }
         let marked = self
             .change(&key.job, move |registry, _| {
                 let blob = registry.job(&of.job).and_then(|j| j.blobs.get(&of.digest));

@@ -95,7 +95,7 @@ impl Inner {
     ) -> Result<(), Failure> {
         // It went meanwhile, or is known as lost.
         let Ok(pin) = self.pin(cell, key) else {
-            return Ok(());
+            return self.scrub_lost(cell, key, mode).await;
         };
         let rate = self.config.scrub_rate;
         let pause = move |bytes: u64| async move {
@@ -136,9 +136,6 @@ impl Inner {
             .add(found.iter().filter(|(p, _)| *p == Place::Ha).count() as u64);
         let good_local = matches!(local, Opened::Copy(_));
         let good_remote = remote == Some(Object::Good);
-        if !good_local && !good_remote {
-            report.lost.push(key.clone());
-        }
         for (place, what) in found {
             let repaired = match (mode, place) {
                 (Mode::DryRun, _) => false,
@@ -157,14 +154,40 @@ impl Inner {
                 repaired,
             });
         }
-        if mode == Mode::Apply && !good_local && !good_remote {
-            let failure = self.all_copies_bad(key, object).await;
-            if !matches!(failure, Failure::Refused(_)) {
-                return Err(failure);
+        if !good_local && !good_remote {
+            if mode == Mode::Apply {
+                let failure = self.all_copies_bad(key, object).await;
+                if !matches!(failure, Failure::Refused(_)) {
+                    return Err(failure);
+                }
             }
+            report.lost.push(key.clone());
         }
         drop(pin);
         Ok(())
+    }
+
+    /// A blob that was marked as lost, and of which a copy is good after all, is not lost any more.
+    async fn scrub_lost(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        key: &BlobKey,
+        mode: Mode,
+    ) -> Result<(), Failure> {
+        let object = {
+            let work = cell.work();
+            let job = work.registry.job(&key.job);
+            match job.and_then(|j| j.blobs.get(&key.digest)) {
+                Some(blob) if blob.lost && !blob.deleting => blob.object,
+                _ => return Ok(()),
+            }
+        };
+        if mode == Mode::DryRun || !self.look_again(key, object.as_ref()).await? {
+            return Ok(());
+        }
+        let of = key.clone();
+        self.change(&key.job, move |r, _| Ok(((), r.found(&of, object))))
+            .await
     }
 
     /// Puts an object again under a new name from the local copy, which is verified as it is read. False if

@@ -277,7 +277,7 @@ impl BlobServer {
                 Action::QuarantineLocal { key, size } => {
                     let local = Arc::clone(&inner.local);
                     let why = format!("it has {size} bytes");
-                    blocking(move || local.damaged(&key, &why)).await?;
+                    blocking(move || local.damaged(&key, &why, None)).await?;
                     report.quarantined += 1;
                 }
                 Action::RepairObject(key) => {
@@ -294,6 +294,9 @@ impl BlobServer {
                                 .ok()
                                 .and_then(|b| b.object);
                             let failure = inner.all_copies_bad(&key, object).await;
+                            if !matches!(failure, super::Failure::Refused(_)) {
+                                return Err(lasting(failure));
+                            }
                             tracing::error!(%key, %failure, "no good copy is left");
                             report.lost.push(key);
                         }

@@ -167,10 +167,7 @@ impl BlobServer {
         let limit = inner.config.settings.largest_blob;
         let size = promised.map(|d| d.size).or(length);
         if size.is_some_and(|s| s > limit) {
-            return Err(Failure::Transfer {
-                why: format!("more than the {limit} bytes that a blob may have"),
-                bytes: 0,
-            });
+            return Err(Failure::TooLarge { limit, bytes: 0 });
         }
         let most = promised.map_or(limit, |d| d.size);
         let complete = self.receive(&cell, session, size, most, body).await?;
@@ -228,9 +225,13 @@ impl BlobServer {
             pace.moved(piece.len() as u64);
             came = came.saturating_add(piece.len() as u64);
             self.0.metrics.bytes_in.add(piece.len() as u64);
+            let limit = self.0.config.settings.largest_blob;
+            if came > limit {
+                return Err(Failure::TooLarge { limit, bytes: came });
+            }
             if came > most {
                 return Err(Failure::Transfer {
-                    why: format!("more bytes than the {most} that were announced or are allowed"),
+                    why: format!("more bytes than the {most} that were announced"),
                     bytes: came,
                 });
             }
@@ -323,6 +324,16 @@ impl Inner {
         }
     }
 
+    /// As long as it is polled the session does not lapse: nothing more is to come from its client.
+    async fn keep_alive(&self, cell: &Arc<Cell>, session: SessionId) -> std::convert::Infallible {
+        let often = self.config.settings.upload_idle / 4;
+        loop {
+            // One that was given up has gone, which the end of the upload finds.
+            let _ = cell.work().registry.bytes_came(session, self.now());
+            clock::sleep(often.max(Duration::from_millis(10))).await;
+        }
+    }
+
     /// All bytes are here: publishes the file, writes the object, and marks the member complete.
     async fn keep(
         self: &Arc<Self>,
@@ -380,9 +391,16 @@ impl Inner {
                     why: "the local copy was damaged before it was stored".to_string(),
                 });
             };
-            let _turn = self.ha_uploads.acquire().await;
-            self.check_owner()?;
-            self.ha.upload(job, &name, &copy).await?;
+            let stored = async {
+                let _turn = self.ha_uploads.acquire().await;
+                self.check_owner()?;
+                self.ha.upload(job, &name, &copy).await?;
+                Ok::<(), Failure>(())
+            };
+            tokio::select! {
+                stored = stored => stored?,
+                never = self.keep_alive(cell, session) => match never {},
+            }
             fail::point("object-written");
         }
         let now = self.now();
