@@ -1,6 +1,6 @@
 //! Between services the bytes pass through this process.
 
-use forkpoint::store::{DuplicateOptions, Journal, Location, Method, Stores};
+use forkpoint::store::{DuplicateOptions, Journal, Location, Method, Options, Stores};
 use forkpoint::{Error, ErrorKind};
 
 use crate::fault::{Action, Content, FaultServer, Kind, Rule, Service};
@@ -17,8 +17,14 @@ impl Relay {
         let server = FaultServer::start().await;
         server.put_seed(Service::S3, "one", "a", 1, size);
         server.put_seed(Service::Gcs, "one", "a", 1, size);
+        // Little memory makes small chunks: of some MiB there are several, to every service.
+        let little = [("FORKPOINT_RELAY_MEMORY_MIB", "32".to_string())];
+        let settings = server.settings().into_iter().chain(little);
+        let options = settings.fold(Options::default(), |all, (name, value)| {
+            all.with(name, value)
+        });
         Relay {
-            stores: server.stores(),
+            stores: Stores::new(options),
             server,
             size,
         }
