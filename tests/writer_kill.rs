@@ -373,8 +373,10 @@ async fn nothing_that_was_acknowledged_is_lost() {
         .await
         .unwrap()
     {
-        // The mark of a retention that was killed counts until its time is up.
-        let expected = at.key().contains("/commits/") || at.key().contains("/going/");
+        // Of a retention that was killed: its mark counts until its time is up, and its ledger says what it began.
+        let expected = ["/commits/", "/going/", "/clean/"]
+            .iter()
+            .any(|folder| at.key().contains(folder));
         assert!(expected, "{at}");
     }
     let _ = writeln!(
