@@ -10,11 +10,12 @@ mod served;
 
 use std::io::Write;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use forkpoint::ErrorKind;
 use forkpoint::blob::{
-    BlobState, Class, Holder, LogConfig, LogIndex, LogName, LogStore, ReceiverId,
+    BlobState, Class, Holder, JobId, LogConfig, LogIndex, LogName, LogStore, ReceiverId,
 };
 use futures::TryStreamExt;
 use served::{Served, bytes, job};
@@ -35,13 +36,19 @@ fn config() -> LogConfig {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_grows_is_sent_by_its_tails_and_read_by_ranges() {
+/// A server with a job, the logs of that job, and the file of one.
+async fn with_logs() -> (Served, JobId, LogStore, PathBuf) {
     let served = Served::start().await;
     let j = job("j1");
     served.ship(&j, b"a jar", Class::Retained).await;
     let logs = LogStore::new(served.client(), j.clone(), config());
     let path = served.dir.path().join("tm.log");
+    (served, j, logs, path)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_grows_is_sent_by_its_tails_and_read_by_ranges() {
+    let (served, j, logs, path) = with_logs().await;
     let log = name("tm.log");
     assert_eq!(logs.publish(&log, &path).await.unwrap(), None);
     assert_eq!(logs.open(&log).await.unwrap(), None);
@@ -117,11 +124,7 @@ async fn a_log_that_grows_is_sent_by_its_tails_and_read_by_ranges() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_began_anew_is_another_incarnation() {
-    let served = Served::start().await;
-    let j = job("j1");
-    served.ship(&j, b"a jar", Class::Retained).await;
-    let logs = LogStore::new(served.client(), j.clone(), config());
-    let path = served.dir.path().join("tm.log");
+    let (served, _, logs, path) = with_logs().await;
     let log = name("tm.log");
     let publish = |content: Vec<u8>| {
         std::fs::write(&path, content).unwrap();
@@ -169,11 +172,7 @@ async fn a_log_that_began_anew_is_another_incarnation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_small_tails_become_one_part() {
-    let served = Served::start().await;
-    let j = job("j1");
-    served.ship(&j, b"a jar", Class::Retained).await;
-    let logs = LogStore::new(served.client(), j.clone(), config());
-    let path = served.dir.path().join("tm.log");
+    let (served, _, logs, path) = with_logs().await;
     let log = name("tm.log");
     let text = bytes(70 * 50, 3);
     let mut most = 0;
@@ -195,11 +194,7 @@ async fn many_small_tails_become_one_part() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_of_an_ended_job_is_gone() {
-    let served = Served::start().await;
-    let j = job("j1");
-    served.ship(&j, b"a jar", Class::Retained).await;
-    let logs = LogStore::new(served.client(), j.clone(), config());
-    let path = served.dir.path().join("tm.log");
+    let (served, j, logs, path) = with_logs().await;
     std::fs::write(&path, b"text").unwrap();
     let index = logs.publish(&name("tm.log"), &path).await.unwrap().unwrap();
     let outcome = forkpoint::blob::Outcome::Finished;

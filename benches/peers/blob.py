@@ -14,40 +14,22 @@ shared; `--folder` is where the blobs lie: its disk is measured too.
 
 import argparse
 import contextlib
-import fcntl
 import json
 import os
 import shutil
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from peers import GIB, MIB, RELEASE
+from speed import alone, say
 
 FORKPOINT = str(RELEASE / "forkpoint")
 SPEED = str(RELEASE / "examples" / "blob_speed")
 NGINX = next((p for p in ("/usr/sbin/nginx", "/usr/local/sbin/nginx") if os.path.exists(p)), shutil.which("nginx"))
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def alone(options):
-    if not options.lock:
-        yield
-        return
-    with open(options.lock, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def run(*command):
@@ -211,7 +193,8 @@ def main():
     parser.add_argument("--gib", type=int, default=10, help="size of the large blob")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--folder", default=None, help="where to work; four times the large blob must fit")
-    parser.add_argument("--lock", default=None, metavar="FILE")
+    parser.add_argument("--lock", metavar="FILE", help="a lock to hold while measuring")
+    parser.add_argument("--lock-wait", type=float, default=3600, metavar="S", help="measure without it after so long, and say so")
     options = parser.parse_args()
     if options.what in ("warm", "all"):
         warm(options)

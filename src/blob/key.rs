@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
+use crate::store::Sha256Sum;
 
 /// Longest job id, cluster id or holder id, in bytes.
 pub const LONGEST_ID: usize = 128;
@@ -184,15 +185,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// 64 lower-case hex digits.
 pub(crate) fn parse_sha256(text: &str) -> Option<[u8; 32]> {
-    let lower = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    if text.len() != 64 || !text.bytes().all(lower) {
-        return None;
-    }
-    let mut sha256 = [0; 32];
-    for (byte, at) in sha256.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(sha256)
+    text.parse().ok().map(Sha256Sum::bytes)
 }
 
 impl fmt::Display for Digest {

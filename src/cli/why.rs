@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::ownership::{Answer, Lineage, judge, judge_object, root_of};
 use crate::report::{object_json, object_text, why_json, why_text};
-use crate::snapshot::formats;
+use crate::snapshot::format_of;
 use crate::store::Stores;
 
 use super::roots::{Also, parse_all};
@@ -28,7 +28,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let mut what = location::parse(&args.what)?;
-    if formats().iter().any(|f| f.commit_object() == what.name())
+    if format_of(what.name()).is_some()
         && let Some(folder) = what.parent()
     {
         what = folder;

@@ -1,7 +1,7 @@
 //! What a key below a root is, by its name: pure. Only what engines name so may ever be called an
 //! orphan; everything else is a stranger, and stays.
 
-use crate::snapshot::formats;
+use crate::snapshot::format_of;
 use crate::store::Location;
 
 use super::names::is_odd;
@@ -54,7 +54,7 @@ impl Place {
     /// What the object at `at`, of `size` bytes, is below `root`.
     pub fn of(root: &Location, at: &Location, size: u64) -> Place {
         let key = at.key();
-        if size == 0 && at.name() == "_metadata" && key.ends_with('/') {
+        if size == 0 && key.ends_with('/') && format_of(at.name()).is_some() {
             return Place::BelowCommit(at.clone());
         }
         if size == 0 && (key.ends_with('/') || key.is_empty()) {
@@ -66,13 +66,10 @@ impl Place {
         if below.split('/').any(|part| part == OWN_FOLDER) {
             return Place::Record;
         }
-        if formats().iter().any(|f| f.commit_object() == at.name()) {
+        if format_of(at.name()).is_some() {
             return at.parent().map_or(Place::Stranger, Place::Commit);
         }
-        if let Some(folder) = std::iter::successors(at.parent(), Location::parent)
-            .take_while(|folder| root.contains(folder))
-            .find(|folder| folder.name() == "_metadata")
-        {
+        if let Some(folder) = commit_folder(root, key, below) {
             return Place::BelowCommit(folder);
         }
         let named = engine_name(at.name());
@@ -124,6 +121,21 @@ impl Place {
             _ => None,
         }
     }
+}
+
+/// The innermost folder on the way to `key` that has the name of a commit object. Asked of every object of a
+/// listing: it makes nothing where there is none.
+fn commit_folder(root: &Location, key: &str, below: &str) -> Option<Location> {
+    let mut end = key.len() - below.len();
+    let mut found = format_of(root.name()).map(|_| root.clone());
+    for part in below.split('/') {
+        end += part.len();
+        if end < key.len() && format_of(part).is_some() {
+            found = Some(root.with_key(key.get(..end).unwrap_or_default()));
+        }
+        end += 1;
+    }
+    found
 }
 
 /// The number in `chk-42`, and in the folder of a native savepoint, `savepoint-42-` and 32 hex digits.

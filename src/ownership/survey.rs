@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use crate::error::{ErrorKind, Result};
 use crate::progress::Progress;
 use crate::restore::Attempt;
-use crate::snapshot::{CommitObject, Kind, METADATA_LIMIT_BYTES, Snapshot, formats};
+use crate::snapshot::{CommitObject, Kind, METADATA_LIMIT_BYTES, Snapshot, format_of};
 use crate::store::{Location, Stat};
 
 use super::access::Access;
@@ -518,23 +518,18 @@ impl Surveyor<'_> {
 
 /// Largest commit object of this name that is read.
 fn limit_bytes(at: &Location) -> u64 {
-    formats()
-        .iter()
-        .find(|f| f.commit_object() == at.name())
-        .map_or(METADATA_LIMIT_BYTES, |f| f.limit_bytes())
+    format_of(at.name()).map_or(METADATA_LIMIT_BYTES, |f| f.limit_bytes())
 }
 
 fn decode(at: &Location, bytes: bytes::Bytes) -> Result<Snapshot> {
     let directory = at.parent().unwrap_or_else(|| at.clone());
-    let format = formats()
-        .iter()
-        .find(|f| f.commit_object() == at.name())
+    let format = format_of(at.name())
         .ok_or_else(|| crate::Error::new(ErrorKind::Unsupported, "no known format").at(at))?;
     let commit = CommitObject {
         directory,
         location: at.clone(),
         bytes,
-        format: *format,
+        format,
     };
     commit.snapshot()
 }

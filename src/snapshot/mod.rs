@@ -17,5 +17,5 @@ pub use handle::{
 pub use key_group::{KeyGroupRange, MAX_KEY_GROUPS};
 pub use lookup::{Lookup, LookupRules, Moved, MovedPlace, Prefix};
 pub use model::{DeclaredSize, Folder, Holder, Kind, Object, Operator, Scope, Snapshot};
-pub use read::{CommitObject, METADATA_LIMIT_BYTES, formats};
+pub use read::{CommitObject, METADATA_LIMIT_BYTES, format_of, formats};
 pub use restore_mode::RestoreMode;

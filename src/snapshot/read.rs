@@ -33,6 +33,14 @@ pub fn formats() -> &'static [&'static dyn SnapshotFormat] {
     &[&FlinkFormat, &NativeFormat]
 }
 
+/// The format whose commit objects have this name.
+pub fn format_of(name: &str) -> Option<&'static dyn SnapshotFormat> {
+    formats()
+        .iter()
+        .copied()
+        .find(|f| f.commit_object() == name)
+}
+
 impl CommitObject {
     /// Reads the commit object of the snapshot in the folder `at`, or at `at` itself if that is a
     /// commit object's name. One request.

@@ -110,10 +110,15 @@ impl BatchReport {
 }
 
 /// The next item; for small local files, that do not wait for the disk one by one, several.
-fn take_row(queue: &mut BinaryHeap<Queued>, options: &BatchOptions, exhausted: bool) -> Vec<Item> {
+fn take_row(
+    queue: &mut BinaryHeap<Queued>,
+    options: &BatchOptions,
+    rows_at_once: usize,
+    exhausted: bool,
+) -> Vec<Item> {
     // The last ones are shared out, so that all threads end together.
     let row = match exhausted {
-        true => (queue.len() / (2 * rows_at_once())).clamp(1, FILES_IN_A_ROW),
+        true => (queue.len() / (2 * rows_at_once)).clamp(1, FILES_IN_A_ROW),
         false => FILES_IN_A_ROW,
     };
     let mut items = Vec::new();
@@ -185,6 +190,8 @@ impl Stores {
         let mut running: JoinSet<Result<Vec<(Item, ItemOutcome)>>> = JoinSet::new();
         let mut report = BatchReport::default();
         let mut unwritten: Vec<Receipt> = Vec::new();
+        // Asked once: the answer takes some looks at the system.
+        let rows_at_once = rows_at_once();
         let mut exhausted = false;
         let mut stopped: Option<Error> = None;
         let mut tick = tokio::time::interval(JOURNAL_EVERY);
@@ -202,11 +209,11 @@ impl Stores {
                 let Some(next) = queue.peek() else { break };
                 let most = options
                     .objects_at_once
-                    .unwrap_or_else(|| at_once(&next.0, options));
+                    .unwrap_or_else(|| at_once(&next.0, options, rows_at_once));
                 if running.len() >= most {
                     break;
                 }
-                let items = take_row(&mut queue, options, exhausted);
+                let items = take_row(&mut queue, options, rows_at_once, exhausted);
                 let (stores, duplicate) = (self.clone(), Arc::clone(&duplicate));
                 let journal = journal.cloned();
                 let in_a_row = items.first().is_some_and(|i| fits_in_a_row(i, options));
@@ -374,9 +381,9 @@ async fn keep(journal: Option<&Arc<Journal>>, receipts: &mut Vec<Receipt>) -> Re
     }
 }
 
-fn at_once(item: &Item, options: &BatchOptions) -> usize {
+fn at_once(item: &Item, options: &BatchOptions, rows_at_once: usize) -> usize {
     match item.destination.provider() {
-        Provider::Local if fits_in_a_row(item, options) => rows_at_once(),
+        Provider::Local if fits_in_a_row(item, options) => rows_at_once,
         Provider::Local => OBJECTS_AT_HOME,
         _ => OBJECTS_AT_SERVICES,
     }

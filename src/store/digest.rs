@@ -21,6 +21,11 @@ impl Sha256Sum {
     pub fn of(bytes: &[u8]) -> Sha256Sum {
         Sha256Sum(Sha256::digest(bytes).into())
     }
+
+    /// The sum itself.
+    pub fn bytes(self) -> [u8; 32] {
+        self.0
+    }
 }
 
 impl fmt::Display for Sha256Sum {

@@ -66,6 +66,7 @@ pub(crate) use receipt::same_tag;
 pub use stat::Stat;
 pub use stream::ObjectWriter;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
+pub(crate) use upload::of_file;
 pub use upload::{Content, UploadOptions, Uploaded};
 
 pub(crate) use errors::{is_missing_bucket, is_missing_object};

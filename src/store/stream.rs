@@ -1,5 +1,7 @@
 //! Objects whose bytes come or go in pieces, in bounded memory.
 
+use std::ops::Range;
+
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -14,8 +16,6 @@ use super::{errors, local};
 
 /// Parts of one object on their way to the store at once.
 const PARTS_IN_FLIGHT: usize = 2;
-/// Ranges of one object on their way to us at once.
-const READ_AHEAD: usize = 2;
 
 enum Writing {
     /// Not more than one part so far.
@@ -166,22 +166,25 @@ impl Stores {
         })
     }
 
-    /// The first `size` bytes of an object, in pieces of at most 8 MiB, two of them under way at once. A
-    /// request for each. An object that is shorter gives an error, one that is longer is not told apart: look
-    /// at its size first.
-    pub fn pieces(&self, at: &Location, size: u64) -> BoxStream<'static, Result<Bytes>> {
+    /// Bytes of an object, in pieces of at most `piece` bytes, `ahead` of them under way at once. A request for
+    /// each. An object that is shorter gives an error, one that is longer is not told apart: look at its size
+    /// first.
+    pub fn pieces(
+        &self,
+        at: &Location,
+        range: Range<u64>,
+        piece: u64,
+        ahead: usize,
+    ) -> BoxStream<'static, Result<Bytes>> {
         let (stores, at) = (self.clone(), at.clone());
-        let numbers = 0..size.div_ceil(PART_BYTES);
-        futures::stream::iter(numbers)
-            .map(move |number| {
+        let step = usize::try_from(piece.max(1)).unwrap_or(usize::MAX);
+        futures::stream::iter((range.start..range.end).step_by(step))
+            .map(move |start| {
                 let (stores, at) = (stores.clone(), at.clone());
-                async move {
-                    let start = number * PART_BYTES;
-                    let end = (start + PART_BYTES).min(size);
-                    stores.read_piece(&at, start, end).await
-                }
+                let end = start.saturating_add(piece).min(range.end);
+                async move { stores.read_piece(&at, start, end).await }
             })
-            .buffered(READ_AHEAD)
+            .buffered(ahead)
             .boxed()
     }
 

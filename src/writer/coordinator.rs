@@ -227,10 +227,9 @@ impl Job {
     }
 
     async fn begin(&self, kind: ManifestKind) -> Result<SnapshotWriter> {
-        let attempt = format!("{:016x}{:016x}", clock::random_id(), clock::random_id());
+        let attempt = new_id();
         let created = now();
-        let timeout = u64::try_from(self.0.options.timeout.as_millis()).unwrap_or(u64::MAX);
-        let deadline = created.saturating_add(timeout);
+        let deadline = deadline_of(created, &self.0.options);
         let (number, base) = {
             let mut state = self.0.state();
             if state.lost {
@@ -266,13 +265,9 @@ impl Job {
         // What is for a user builds upon nothing.
         let base = base.filter(|_| kind == ManifestKind::Checkpoint);
         if let Some(base) = &base {
-            let request = PinRequest {
-                name: names::pin(number, &shape.attempt),
-                owner: "snapshot writer".to_string(),
-                reason: format!("an attempt at {} builds upon it", shape.directory),
-                expires_unix_ms: Some(deadline.saturating_add(PIN_MARGIN_MS)),
-                fork: None,
-            };
+            let name = names::pin(number, &shape.attempt);
+            let reason = format!("an attempt at {} builds upon it", shape.directory);
+            let request = pin_until(name, reason, deadline);
             if let Err(e) = pin(&self.0.stores, base, &request).await {
                 return Err(match e.kind() {
                     // A newer one has taken its place.
@@ -294,16 +289,9 @@ async fn hold(
     highest: i64,
     options: &JobOptions,
 ) -> Result<Option<String>> {
-    let nonce = format!("{:016x}{:016x}", clock::random_id(), clock::random_id());
-    let timeout = u64::try_from(options.timeout.as_millis()).unwrap_or(u64::MAX);
-    let until = now().saturating_add(timeout).saturating_add(PIN_MARGIN_MS);
-    let request = PinRequest {
-        name: names::pin(highest.saturating_add(1), &nonce),
-        owner: "snapshot writer".to_string(),
-        reason: "a job was started from it and has no checkpoint yet".to_string(),
-        expires_unix_ms: Some(until),
-        fork: None,
-    };
+    let name = names::pin(highest.saturating_add(1), &new_id());
+    let reason = "a job was started from it and has no checkpoint yet".to_string();
+    let request = pin_until(name, reason, deadline_of(now(), options));
     match pin(stores, snapshot, &request).await {
         Ok(_) => Ok(Some(request.name)),
         Err(e) if e.kind() == ErrorKind::Denied => {
@@ -311,6 +299,28 @@ async fn hold(
             Ok(None)
         }
         Err(e) => Err(e),
+    }
+}
+
+/// An id that nobody else makes: 32 hex digits.
+fn new_id() -> String {
+    format!("{:016x}{:016x}", clock::random_id(), clock::random_id())
+}
+
+/// When an attempt that begins now has no more time.
+fn deadline_of(begun_unix_ms: u64, options: &JobOptions) -> u64 {
+    let timeout = u64::try_from(options.timeout.as_millis()).unwrap_or(u64::MAX);
+    begun_unix_ms.saturating_add(timeout)
+}
+
+/// A pin of this writer that ends by itself some time after the deadline of an attempt.
+fn pin_until(name: String, reason: String, deadline_unix_ms: u64) -> PinRequest {
+    PinRequest {
+        name,
+        owner: "snapshot writer".to_string(),
+        reason,
+        expires_unix_ms: Some(deadline_unix_ms.saturating_add(PIN_MARGIN_MS)),
+        fork: None,
     }
 }
 

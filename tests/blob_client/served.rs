@@ -20,22 +20,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
+#[path = "../support/noise.rs"]
+mod noise;
+
 pub fn job(name: &str) -> JobId {
     JobId::parse(name).unwrap()
 }
 
 /// Bytes that do not repeat, the same for the same seed.
 pub fn bytes(size: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(size + 8);
-    while bytes.len() < size {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(size);
-    bytes
+    noise::noise(seed, size)
 }
 
 pub struct Served {

@@ -206,11 +206,7 @@ async fn what_is_no_request_is_refused() {
     }
     // Ranges.
     let bytes = noise(1, 200_000);
-    let batch = Batch {
-        server: &server,
-        job: "a",
-        session: 1,
-    };
+    let batch = server.batch("a", 1);
     assert!(batch.upload(&[(&bytes, "retained")]));
     let at = path("a", &bytes);
     let ranged = |headers: &[(&str, &str)]| request(&server.url, "GET", &at, headers, b"").unwrap();

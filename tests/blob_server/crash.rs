@@ -95,11 +95,7 @@ async fn at_upload(stores: &Stores, root: &Location, case: &Case) {
     let setup = Setup::new(&data, &ha).with(&TIMES);
 
     let dying = setup.clone().dying_at(case.point).start();
-    let batch = Batch {
-        server: &dying,
-        job: "a",
-        session: 7,
-    };
+    let batch = dying.batch("a", 7);
     let committed = batch.upload(&members);
     let registered = committed && register(&dying, "a", &both).is_some_and(|a| a.status == 204);
     assert!(!registered, "{what}: everything was acknowledged");
@@ -124,11 +120,7 @@ async fn at_upload(stores: &Stores, root: &Location, case: &Case) {
     );
 
     // The client repeats what it had no answer to, with the same session.
-    let again = Batch {
-        server: &server,
-        job: "a",
-        session: 7,
-    };
+    let again = server.batch("a", 7);
     assert!(again.upload(&members), "{what}: the retry fails");
     let first = again.commit().unwrap();
     assert_eq!(first.status, 200, "{what}");
@@ -230,11 +222,7 @@ async fn at_removal(stores: &Stores, root: &Location, case: &Case, by_end: bool)
     let members: [(&[u8], &str); 2] = [(&one, "retained"), (&two, "retained")];
     let setup = Setup::new(&data, &ha).with(&TIMES);
     let dying = setup.clone().dying_at(case.point).start();
-    let batch = Batch {
-        server: &dying,
-        job: "a",
-        session: 1,
-    };
+    let batch = dying.batch("a", 1);
     assert!(batch.upload(&members), "{what}");
     if by_end {
         assert_eq!(register(&dying, "a", &both).unwrap().status, 204, "{what}");
@@ -263,11 +251,7 @@ async fn at_removal(stores: &Stores, root: &Location, case: &Case, by_end: bool)
     eventually(&format!("{what}: nothing is left"), empty).await;
     if !by_end {
         // The same content again is a new upload.
-        let batch = Batch {
-            server: &server,
-            job: "a",
-            session: 2,
-        };
+        let batch = server.batch("a", 2);
         assert!(batch.upload(&members), "{what}");
         assert!(is_readable(&server, "a", &one), "{what}");
     }
@@ -304,11 +288,7 @@ async fn a_staged_batch_outlives_a_restart_and_then_lapses() {
     let bytes = noise(5, 1000);
     let setup = Setup::new(&data, &root.join("ha").unwrap()).with(&TIMES);
     let server = setup.start();
-    let batch = Batch {
-        server: &server,
-        job: "a",
-        session: 1,
-    };
+    let batch = server.batch("a", 1);
     assert!(batch.upload(&[(&bytes, "retained")]));
     std::thread::sleep(std::time::Duration::from_secs(2));
     server.kill();
@@ -343,11 +323,7 @@ async fn a_crash_between_an_acknowledgement_and_the_count_leaves_no_file() {
     let message = noise(6, 70_000);
     let setup = Setup::new(&data, &ha).with(&TIMES);
     let dying = setup.clone().dying_at("ack-received").start();
-    let batch = Batch {
-        server: &dying,
-        job: "a",
-        session: 1,
-    };
+    let batch = dying.batch("a", 1);
     assert!(batch.upload(&[(&message, "recreatable")]));
     let refs = format!("{}/refs", path("a", &message));
     let acquire = json!({ "kind": "receivers", "receivers": ["tm-1", "tm-2"] });
@@ -374,11 +350,7 @@ async fn a_torn_local_file_is_replaced_from_the_ha_store() {
     let bytes = noise(7, 400_000);
     let setup = Setup::new(&data, &root.join("ha").unwrap()).with(&TIMES);
     let server = setup.start();
-    let batch = Batch {
-        server: &server,
-        job: "a",
-        session: 1,
-    };
+    let batch = server.batch("a", 1);
     assert!(batch.upload(&[(&bytes, "retained")]));
     assert_eq!(register(&server, "a", &[&bytes]).unwrap().status, 204);
     server.kill();
@@ -408,11 +380,7 @@ async fn an_orderly_end_removes_local_files_alone() {
         let exit = if keep { "keep" } else { "delete" };
         let setup = Setup::new(&data, &ha).with(&["--on-exit", exit]);
         let server = setup.start();
-        let batch = Batch {
-            server: &server,
-            job: "a",
-            session: 1,
-        };
+        let batch = server.batch("a", 1);
         assert!(batch.upload(&[(&bytes, "retained")]));
         assert_eq!(register(&server, "a", &[&bytes]).unwrap().status, 204);
         assert_eq!(server.stop(), Some(0));

@@ -86,11 +86,7 @@ async fn harm_object(stores: &Stores, at: &Location, harm: Harm, bytes: &[u8]) {
 /// A server with one registered blob of several blocks.
 fn with_blob(setup: &Setup, bytes: &[u8]) -> Server {
     let server = setup.start();
-    let batch = Batch {
-        server: &server,
-        job: "a",
-        session: 1,
-    };
+    let batch = server.batch("a", 1);
     assert!(batch.upload(&[(bytes, "retained")]));
     assert_eq!(register(&server, "a", &[bytes]).unwrap().status, 204);
     server
@@ -193,11 +189,7 @@ async fn scrubs(stores: &Stores, ha: &Location) {
     let lost = || async { read(&server, "a", &bytes).unwrap().status == 410 };
     eventually("it is known as lost", lost).await;
     assert_eq!(read(&server, "a", &bytes).unwrap().code(), "lost");
-    let batch = Batch {
-        server: &server,
-        job: "a",
-        session: 2,
-    };
+    let batch = server.batch("a", 2);
     assert!(batch.upload(&[(&bytes, "retained")]));
     assert!(is_readable(&server, "a", &bytes));
     // Still held by the job, across a restart with nothing local.
@@ -350,11 +342,7 @@ async fn a_damaged_manifest_stops_its_job_alone() {
         "1s",
     ]);
     let server = with_blob(&setup, &one);
-    let batch = Batch {
-        server: &server,
-        job: "b",
-        session: 1,
-    };
+    let batch = server.batch("b", 1);
     assert!(batch.upload(&[(&other, "retained")]));
     assert_eq!(register(&server, "b", &[&other]).unwrap().status, 204);
     server.kill();

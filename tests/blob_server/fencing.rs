@@ -38,11 +38,7 @@ async fn the_older_is_deposed(stores: &Stores, ha: &Location) {
     let open = batch(&first, 3);
     assert_eq!(open.begin(&[(&late, "retained")]).unwrap().status, 201);
     assert_eq!(open.send(&late).unwrap().status, 200);
-    let unknown = Batch {
-        server: &first,
-        job: "b",
-        session: 4,
-    };
+    let unknown = first.batch("b", 4);
     assert_eq!(unknown.begin(&[(&late, "retained")]).unwrap().status, 201);
     assert_eq!(unknown.send(&late).unwrap().status, 200);
 
@@ -161,11 +157,7 @@ async fn take_overs_under_load_lose_nothing_acknowledged() {
             number += 1;
             let bytes = noise(id, 3000);
             let job = format!("job-{}", number % 3);
-            let batch = Batch {
-                server: &current,
-                job: &job,
-                session: id,
-            };
+            let batch = current.batch(&job, id);
             match batch.upload(&[(&bytes, "retained")]) {
                 true => acked.push((job, bytes)),
                 false => deposed += 1,

@@ -299,19 +299,7 @@ pub fn read_answer(stream: &mut impl Read, is_head: bool) -> Option<Answer> {
     })
 }
 
-/// Bytes that do not compress and are others for each seed.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
+pub use crate::support::noise::noise;
 
 pub fn job(name: &str) -> JobId {
     JobId::parse(name).unwrap()
@@ -326,6 +314,18 @@ pub struct Batch<'a> {
     pub server: &'a Server,
     pub job: &'a str,
     pub session: u64,
+}
+
+impl Server {
+    /// A batch of this job.
+    pub fn batch<'a>(&'a self, job: &'a str, session: u64) -> Batch<'a> {
+        let server = self;
+        Batch {
+            server,
+            job,
+            session,
+        }
+    }
 }
 
 impl Batch<'_> {

@@ -86,11 +86,7 @@ async fn lost_replies_of_the_ha_store_change_nothing() {
                         .times(1),
                 );
                 let bytes = noise(n, 3000);
-                let batch = Batch {
-                    server: &server,
-                    job: "a",
-                    session: n,
-                };
+                let batch = server.batch("a", n);
                 let mut tries = 0;
                 while !batch.upload(&[(&bytes, "retained")]) {
                     tries += 1;

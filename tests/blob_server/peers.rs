@@ -118,11 +118,7 @@ async fn senders_that_go_away_leave_nothing_half_there() {
     let (dir, root) = temp();
     let server = setup(dir.path(), &root).start();
     let bytes = noise(1, 2_000_000);
-    let batch = Batch {
-        server: &server,
-        job: "a",
-        session: 1,
-    };
+    let batch = server.batch("a", 1);
     assert_eq!(batch.begin(&[(&bytes, "retained")]).unwrap().status, 201);
     let at = format!(
         "/v1/jobs/a/uploads/0000000000000001/blobs/{}",
@@ -185,11 +181,7 @@ async fn every_call_can_be_repeated() {
     let times = ["--retention-interval", "1s", "--sweep-period", "100ms"];
     let server = setup(dir.path(), &root).with(&times).start();
     let message = noise(1, 10_000);
-    let batch = Batch {
-        server: &server,
-        job: "a",
-        session: 1,
-    };
+    let batch = server.batch("a", 1);
     for _ in 0..2 {
         assert!(batch.upload(&[(&message, "recreatable")]));
     }
@@ -273,21 +265,13 @@ async fn every_call_can_be_repeated() {
     }
     assert_eq!(read(&server, "b", &bytes).unwrap().code(), "job-over");
     assert_eq!(register(&server, "b", &[]).unwrap().code(), "job-over");
-    let again = Batch {
-        server: &server,
-        job: "b",
-        session: 999,
-    };
+    let again = server.batch("b", 999);
     assert_eq!(
         again.begin(&[(&bytes, "retained")]).unwrap().code(),
         "job-over"
     );
     // The blob without bytes is always there and never sent.
-    let empty = Batch {
-        server: &server,
-        job: "c",
-        session: 1,
-    };
+    let empty = server.batch("c", 1);
     let begun = empty.begin(&[(b"", "retained")]).unwrap().json();
     assert_eq!(begun["missing"], json!([]));
     assert_eq!(empty.commit().unwrap().status, 200);

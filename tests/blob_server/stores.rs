@@ -36,22 +36,14 @@ async fn lives(stores: &Stores, ha: &Location) {
     ];
     let members: Vec<(&[u8], &str)> = blobs.iter().map(|b| (&b[..], "retained")).collect();
     let all: Vec<&[u8]> = blobs.iter().map(|b| &b[..]).collect();
-    let batch = Batch {
-        server: &server,
-        job: "a",
-        session: 1,
-    };
+    let batch = server.batch("a", 1);
     assert!(batch.upload(&members));
     assert_eq!(register(&server, "a", &all).unwrap().status, 204);
     let acked: BTreeSet<_> = blobs.iter().map(|b| key("a", b)).collect();
     for n in 0..5u64 {
         // Batches that nobody wants: they go, and manifests do not pile up.
         let bytes = noise(10 + n, 1000);
-        let batch = Batch {
-            server: &server,
-            job: "a",
-            session: 10 + n,
-        };
+        let batch = server.batch("a", 10 + n);
         assert!(batch.upload(&[(&bytes, "retained")]));
     }
     let tidy = || async {

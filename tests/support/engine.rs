@@ -10,18 +10,10 @@ use forkpoint::writer::{
 
 /// Bytes that a name stands for.
 pub fn content(name: &str, len: usize) -> Vec<u8> {
-    let mut state = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
+    let state = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
     });
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
+    super::noise::from_state(state, len)
 }
 
 pub fn options() -> JobOptions {

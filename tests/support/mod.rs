@@ -6,6 +6,7 @@
 pub mod engine;
 pub mod lab;
 pub mod mounted;
+pub mod noise;
 pub mod synthetic;
 
 use std::collections::BTreeMap;

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::of_file;
 
 use super::super::key::{Digest, Digester, DisplayName, JobId, SessionId};
 use super::super::lifecycle::Class;
@@ -75,7 +76,7 @@ impl Content {
             Content::File(path) => {
                 let path = path.clone();
                 crate::store::blocking(move || {
-                    let fail = |e| unreadable(&path, &e);
+                    let fail = |e| of_file(e, &path);
                     let mut file = std::fs::File::open(&path).map_err(fail)?;
                     if !file.metadata().map_err(fail)?.is_file() {
                         return Err(Error::invalid("it is no file")
@@ -151,23 +152,12 @@ impl Content {
     }
 }
 
-fn unreadable(path: &std::path::Path, e: &std::io::Error) -> Error {
-    let kind = match e.kind() {
-        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-        std::io::ErrorKind::PermissionDenied => ErrorKind::Denied,
-        _ => ErrorKind::Unavailable,
-    };
-    Error::new(kind, e.to_string())
-        .during("read")
-        .at(path.display())
-}
-
 fn next_piece(
     path: &std::path::Path,
     file: Option<std::fs::File>,
     left: u64,
 ) -> Result<(std::fs::File, Bytes)> {
-    let fail = |e| unreadable(path, &e);
+    let fail = |e| of_file(e, path);
     let mut file = match file {
         Some(file) => file,
         None => std::fs::File::open(path).map_err(fail)?,

@@ -27,7 +27,7 @@ use super::recovery::Listed;
 
 pub use inspect::{InspectedJob, Inspection, Orphan, inspect};
 pub use probe::StoreAbilities;
-pub(crate) use transfer::{Object, blocking};
+pub(crate) use transfer::Object;
 
 /// Largest record of an epoch and of the format, in bytes.
 const LARGEST_RECORD: u64 = 64 * 1024;

@@ -5,13 +5,20 @@ use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
+use futures::stream::BoxStream;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::store::blocking;
 
 use super::super::fail;
 use super::super::key::{Digest, Digester, JobId, ObjectName};
 use super::super::local::{Copy, Incoming};
 use super::HaStore;
+
+/// Size of a range that is read with one request, in bytes.
+const PIECE_BYTES: u64 = 8 << 20;
+/// Ranges of one object on their way to us at once.
+const READ_AHEAD: usize = 2;
 
 /// How an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,19 +62,6 @@ async fn block(copy: &Copy, number: u64) -> Result<Bytes> {
     blocking(move || read_block(&copy, number)).await
 }
 
-/// Runs file-system work off the async threads.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let joined = tokio::task::spawn_blocking(work).await;
-    joined.unwrap_or_else(|e| {
-        Err(Error::new(
-            ErrorKind::Internal,
-            format!("a worker thread ended: {e}"),
-        ))
-    })
-}
-
 impl HaStore {
     /// Writes an object from a local copy. One request up to 8 MiB, above that one per part and two more.
     ///
@@ -89,6 +83,17 @@ impl HaStore {
             fail::point("object-half-written");
         }
         self.step(writer.finish()).await
+    }
+
+    /// All of an object.
+    fn pieces(
+        &self,
+        job: &JobId,
+        name: &ObjectName,
+        size: u64,
+    ) -> Result<BoxStream<'static, Result<Bytes>>> {
+        let at = self.object_at(job, name)?;
+        Ok(self.stores.pieces(&at, 0..size, PIECE_BYTES, READ_AHEAD))
     }
 
     async fn step<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -124,7 +129,7 @@ impl HaStore {
             Ok(size) => size,
             Err(bad) => return Ok(Err(bad)),
         };
-        let mut pieces = self.stores.pieces(&self.object_at(job, name)?, size);
+        let mut pieces = self.pieces(job, name, size)?;
         while let Some(piece) = self.step(pieces.try_next()).await? {
             into = blocking(move || {
                 into.write(&[piece])?;
@@ -150,7 +155,7 @@ impl HaStore {
             Ok(size) => size,
             Err(bad) => return Ok(bad),
         };
-        let mut pieces = self.stores.pieces(&self.object_at(job, name)?, size);
+        let mut pieces = self.pieces(job, name, size)?;
         let mut digester = Digester::default();
         while let Some(piece) = self.step(pieces.try_next()).await? {
             let length = piece.len() as u64;

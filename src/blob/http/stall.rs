@@ -35,6 +35,25 @@ impl<T> StallGuard<T> {
         }
     }
 
+    /// What came of trying to write, or the end of a peer that takes nothing.
+    fn written(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match polled {
+            Poll::Pending => match self.wait(cx) {
+                Ok(()) => Poll::Pending,
+                Err(e) => Poll::Ready(Err(e)),
+            },
+            Poll::Ready(Ok(n)) => {
+                self.moved(n);
+                Poll::Ready(Ok(n))
+            }
+            failed => failed,
+        }
+    }
+
     fn moved(&mut self, bytes: usize) {
         self.moved = self.moved.saturating_add(bytes as u64);
         if self.moved >= LEAST_BYTES {
@@ -83,17 +102,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for StallGuard<T> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.inner).poll_write(cx, buf) {
-            Poll::Pending => match self.wait(cx) {
-                Ok(()) => Poll::Pending,
-                Err(e) => Poll::Ready(Err(e)),
-            },
-            Poll::Ready(Ok(n)) => {
-                self.moved(n);
-                Poll::Ready(Ok(n))
-            }
-            failed => failed,
-        }
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.written(cx, polled)
     }
 
     fn poll_write_vectored(
@@ -101,17 +111,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for StallGuard<T> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.inner).poll_write_vectored(cx, bufs) {
-            Poll::Pending => match self.wait(cx) {
-                Ok(()) => Poll::Pending,
-                Err(e) => Poll::Ready(Err(e)),
-            },
-            Poll::Ready(Ok(n)) => {
-                self.moved(n);
-                Poll::Ready(Ok(n))
-            }
-            failed => failed,
-        }
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.written(cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -287,7 +287,7 @@ impl BlobServer {
             let _done = cell.serial.lock().await;
         }
         let local = Arc::clone(&self.0.local);
-        super::ha::blocking(move || local.close()).await
+        crate::store::blocking(move || local.close()).await
     }
 
     /// Cleans up every sweep period, for as long as this future is polled. Failures are logged and tried

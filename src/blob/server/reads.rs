@@ -11,8 +11,9 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::blocking;
 
-use super::super::ha::{Object, blocking};
+use super::super::ha::Object;
 use super::super::key::{BlobKey, Digest, ObjectName};
 use super::super::lifecycle::Refusal;
 use super::super::local::{BLOCK_BYTES, Copy, Look, Opened};

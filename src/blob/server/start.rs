@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 
 use crate::clock::Steady;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::Stores;
+use crate::store::{Stores, blocking};
 
 use super::super::chain::Verdict;
-use super::super::ha::{HaStore, blocking};
+use super::super::ha::HaStore;
 use super::super::key::{BlobKey, JobId, Moment};
 use super::super::layout::LocalPath;
 use super::super::local::LocalStore;

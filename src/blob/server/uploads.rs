@@ -10,9 +10,9 @@ use futures::{Stream, StreamExt};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind};
+use crate::store::blocking;
 
 use super::super::fail;
-use super::super::ha::blocking;
 use super::super::key::{BlobKey, Digest, JobId, Moment, ObjectName, SessionId};
 use super::super::lifecycle::{Class, Refusal};
 use super::super::local::{Complete, Look, Opened, Reserved};

@@ -141,19 +141,6 @@ impl HaSource {
             .copied()
             .ok_or(SourceError::Absent)
     }
-
-    fn pieces(&self, at: Location, range: Range<u64>) -> ByteStream {
-        let stores = self.stores.clone();
-        let starts = (range.start..range.end).step_by(usize::try_from(PIECE_BYTES).unwrap_or(1));
-        stream::iter(starts)
-            .map(move |start| {
-                let (stores, at) = (stores.clone(), at.clone());
-                let end = start.saturating_add(PIECE_BYTES).min(range.end);
-                async move { stores.read_piece(&at, start, end).await }
-            })
-            .buffered(READ_AHEAD)
-            .boxed()
-    }
 }
 
 #[async_trait]
@@ -175,7 +162,8 @@ impl BlobSource for HaSource {
             // The first piece tells whether the object is there.
             match self.stores.read_piece(&at, range.start, first_end).await {
                 Ok(first) => {
-                    let rest = self.pieces(at, first_end..range.end);
+                    let rest = first_end..range.end;
+                    let rest = self.stores.pieces(&at, rest, PIECE_BYTES, READ_AHEAD);
                     return Ok(stream::once(async { Ok(first) }).chain(rest).boxed());
                 }
                 Err(e) if crate::store::is_missing_object(&e) && !again => again = true,

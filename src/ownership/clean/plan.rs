@@ -373,15 +373,18 @@ impl PlanSource {
     ///
     /// # Errors
     ///
-    /// Those of [`PlanSource::each`].
+    /// `Corrupt` for a line that is none.
     pub(crate) fn first(&self, most: usize) -> Result<Vec<PlanEntry>> {
-        let mut first = Vec::new();
-        self.each(|entry| {
-            if first.len() < most {
-                first.push(entry);
-            }
-        })?;
-        Ok(first)
+        self.entries()?.take(most).collect()
+    }
+
+    /// All lines but the first.
+    fn entries(&self) -> Result<impl Iterator<Item = Result<PlanEntry>>> {
+        let lines = (1u64..).zip(self.open()?.lines()).skip(1);
+        Ok(lines.map(|(number, line)| {
+            let line = line.map_err(|e| damaged(number, &e.to_string()))?;
+            serde_json::from_str(&line).map_err(|e| damaged(number, &e.to_string()))
+        }))
     }
 
     /// Calls `each` for every entry, in their order.
@@ -392,12 +395,9 @@ impl PlanSource {
     pub fn each(&self, mut each: impl FnMut(PlanEntry)) -> Result<()> {
         let expected = self.header()?.objects;
         let mut seen = 0;
-        for (number, line) in (1u64..).zip(self.open()?.lines()) {
-            let line = line.map_err(|e| damaged(number, &e.to_string()))?;
-            if number > 1 {
-                each(serde_json::from_str(&line).map_err(|e| damaged(number, &e.to_string()))?);
-                seen += 1;
-            }
+        for entry in self.entries()? {
+            each(entry?);
+            seen += 1;
         }
         match seen == expected {
             true => Ok(()),

@@ -8,4 +8,4 @@ mod rewrite;
 mod write;
 
 pub(crate) use bucket::GcsBucket;
-pub(crate) use write::Chunk;
+pub(crate) use write::{Chunk, unfinished};

@@ -167,9 +167,35 @@ impl GcsBucket {
         Some(format!("{}{}{query}", self.endpoint, url.path()))
     }
 
+    /// Writes `bytes`, the next ones of an upload, from `start` on, however often the service takes only some of
+    /// them: [`Chunk::Stored`] when it has them all. One request each time.
+    pub(crate) async fn put_all(
+        &self,
+        wire: Wire<'_>,
+        order: &CopyOrder<'_>,
+        session: &str,
+        start: u64,
+        bytes: &Bytes,
+        total: Option<u64>,
+    ) -> Result<Chunk> {
+        let end = start + bytes.len() as u64;
+        let mut stored = start;
+        while stored < end {
+            let from = usize::try_from(stored - start).unwrap_or(usize::MAX);
+            let rest = bytes.slice(from..);
+            let chunk = self.put_chunk(wire, order, session, stored, &rest, total);
+            match chunk.await? {
+                Chunk::Stored(now) if now > stored && now <= end => stored = now,
+                Chunk::Stored(_) => return Err(unfinished(order.destination)),
+                over => return Ok(over),
+            }
+        }
+        Ok(Chunk::Stored(stored))
+    }
+
     /// Writes the next bytes of an upload, from `start` on. `total` is how many there will be, which is
     /// known with the last ones. One request; two if a reply was lost.
-    pub(crate) async fn put_chunk(
+    async fn put_chunk(
         &self,
         wire: Wire<'_>,
         order: &CopyOrder<'_>,
@@ -277,6 +303,13 @@ impl GcsBucket {
         );
         outcome.await.map(|o| o.value)
     }
+}
+
+/// The error for an upload whose service takes no more, or has made an object too early.
+pub(crate) fn unfinished(at: &Location) -> Error {
+    Error::new(ErrorKind::Unavailable, "the upload does not move on")
+        .during("write")
+        .at(at)
 }
 
 fn judge_chunk(answer: &Answer, at: &Location, uncertain: bool) -> Attempt<Chunk> {

@@ -25,35 +25,29 @@ impl Staged {
         let destination = path_of(at);
         let folder = destination.parent().unwrap_or(Path::new("/")).to_path_buf();
         // Mostly the folder is there.
-        #[cfg(target_os = "linux")]
-        if let Some(file) = unnamed(&folder) {
-            return Ok(Staged {
-                file,
-                destination,
-                named: None,
-            });
+        let mut file = unnamed(&folder);
+        if file.is_none() {
+            fs::create_dir_all(&folder).map_err(|e| match e.kind() {
+                io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                    Error::new(ErrorKind::AlreadyExists, "a part of this path is a file")
+                        .during("write")
+                        .at(at)
+                }
+                _ => from_io(e, "write", at),
+            })?;
+            file = unnamed(&folder);
         }
-        fs::create_dir_all(&folder).map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-                Error::new(ErrorKind::AlreadyExists, "a part of this path is a file")
-                    .during("write")
-                    .at(at)
+        let (file, named) = match file {
+            Some(file) => (file, None),
+            None => {
+                let (file, name) = named(&destination).map_err(|e| from_io(e, "write", at))?;
+                (file, Some(name))
             }
-            _ => from_io(e, "write", at),
-        })?;
-        #[cfg(target_os = "linux")]
-        if let Some(file) = unnamed(&folder) {
-            return Ok(Staged {
-                file,
-                destination,
-                named: None,
-            });
-        }
-        let (file, named) = named(&destination).map_err(|e| from_io(e, "write", at))?;
+        };
         Ok(Staged {
             file,
             destination,
-            named: Some(named),
+            named,
         })
     }
 
@@ -167,6 +161,11 @@ fn unnamed(folder: &Path) -> Option<File> {
     let mode = Mode::from_raw_mode(0o644);
     // Not offered by every file system (NFS, older overlays): the caller then uses a name.
     rustix::fs::open(folder, flags, mode).ok().map(File::from)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unnamed(_: &Path) -> Option<File> {
+    None
 }
 
 #[cfg(target_os = "linux")]

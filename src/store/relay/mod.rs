@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::azure::{AzureContainer, block_ids, block_size};
 use super::duplicate::{Copied, CopyOrder};
-use super::gcs::{Chunk, GcsBucket};
+use super::gcs::{Chunk, GcsBucket, unfinished};
 use super::http::Wire;
 use super::method::Method;
 use super::open::{Backend, Stores};
@@ -34,7 +34,7 @@ pub(crate) use read::{parts, read_range};
 /// Size of a part, and of the largest object that is written with one request, in bytes.
 pub(crate) const PART_BYTES: u64 = 8 * 1024 * 1024;
 /// S3 takes at most this many parts; larger objects get larger parts.
-const MAX_PARTS: u64 = 10_000;
+pub(crate) const MAX_PARTS: u64 = 10_000;
 /// Parts of one object on their way to a store at once.
 const WRITES_IN_FLIGHT: usize = 4;
 
@@ -255,27 +255,22 @@ async fn in_chunks(
         if end == order.size {
             sum = check.finish(stores, order).await?;
         }
-        let mut stored = part.start;
-        while stored < end {
-            let from = usize::try_from(stored - part.start).unwrap_or(usize::MAX);
-            let rest = part.bytes.slice(from..);
-            let total = Some(order.size);
-            let chunk = gcs.put_chunk(wire, order, &session, stored, &rest, total);
-            match (chunk.await?, sum) {
-                (Chunk::Stored(now), _) if now > stored && now <= end => stored = now,
-                (Chunk::Done(made), Some(sum)) => return gcs.accept(wire, order, made, sum).await,
-                (Chunk::Taken { uncertain }, _) => return gcs.taken(order, uncertain).await,
-                (Chunk::Stored(_) | Chunk::Done(_), _) => {
-                    return Err(unfinished().at(order.destination));
-                }
-            }
+        let sent = gcs.put_all(
+            wire,
+            order,
+            &session,
+            part.start,
+            &part.bytes,
+            Some(order.size),
+        );
+        match (sent.await?, sum) {
+            (Chunk::Stored(_), _) => {}
+            (Chunk::Done(made), Some(sum)) => return gcs.accept(wire, order, made, sum).await,
+            (Chunk::Taken { uncertain }, _) => return gcs.taken(order, uncertain).await,
+            (Chunk::Done(_), None) => break,
         }
     }
-    Err(unfinished().at(order.destination))
-}
-
-fn unfinished() -> Error {
-    Error::new(ErrorKind::Unavailable, "the upload does not move on").during("write")
+    Err(unfinished(order.destination))
 }
 
 /// By object_store's own client, for what our requests do not do: customer-provided keys, and memory.

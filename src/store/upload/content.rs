@@ -247,7 +247,8 @@ fn read_file(
     Ok((file, part.into()))
 }
 
-fn of_file(e: std::io::Error, path: &std::path::Path) -> Error {
+/// The error of a file of this machine that shall be uploaded.
+pub(crate) fn of_file(e: std::io::Error, path: &std::path::Path) -> Error {
     let kind = match e.kind() {
         std::io::ErrorKind::NotFound => ErrorKind::NotFound,
         std::io::ErrorKind::PermissionDenied => ErrorKind::Denied,

@@ -20,11 +20,12 @@ use super::duplicate::{Copied, CopyOrder, Preserve};
 use super::local;
 use super::location::{Location, Provider};
 use super::open::Stores;
-use super::relay::{self, PART_BYTES};
+use super::relay::{self, MAX_PARTS, PART_BYTES};
 use super::stat::Stat;
 
 pub use content::Content;
 use content::Reader;
+pub(crate) use content::of_file;
 
 /// How an object is uploaded.
 #[derive(Debug, Clone)]
@@ -344,10 +345,8 @@ impl Upload<'_> {
 fn part_size(wanted: u64, size: Option<u64>) -> u64 {
     const MIB: u64 = 1024 * 1024;
     const SMALLEST: u64 = 5 * MIB;
-    /// Parts that an upload can have; S3's limit, and the lowest.
-    const MOST: u64 = 10_000;
     wanted
-        .max(size.unwrap_or(0).div_ceil(MOST))
+        .max(size.unwrap_or(0).div_ceil(MAX_PARTS))
         .max(SMALLEST)
         .div_ceil(MIB)
         .saturating_mul(MIB)

@@ -14,14 +14,12 @@ use crate::error::{Error, ErrorKind, Result};
 use super::super::digest::RunningSha256;
 use super::super::duplicate::Copied;
 use super::super::errors;
-use super::super::gcs::Chunk;
+use super::super::gcs::{Chunk, unfinished};
 use super::super::method::Method;
 use super::super::open::{Backend, Store};
+use super::super::relay::MAX_PARTS;
 use super::content::Reader;
 use super::{Upload, Uploaded, shared};
-
-/// Parts that an upload can have; S3's limit, and the lowest.
-const MOST_PARTS: u32 = 10_000;
 
 type Memory = Option<OwnedSemaphorePermit>;
 
@@ -136,7 +134,7 @@ impl Upload<'_> {
                 break;
             }
             number += 1;
-            if number > MOST_PARTS {
+            if u64::from(number) > MAX_PARTS {
                 return Err(too_long(self.part_size));
             }
         }
@@ -226,27 +224,17 @@ impl Upload<'_> {
                 false => reader.size(),
             };
             let order = self.order(sum.size);
-            let mut stored = start;
-            while stored < sum.size {
-                let from = usize::try_from(stored - start).unwrap_or(usize::MAX);
-                let rest = part.slice(from..);
-                let chunk = gcs
-                    .put_chunk(wire, &order, &session, stored, &rest, total)
-                    .await?;
-                match chunk {
-                    Chunk::Stored(now) if now > stored && now <= sum.size => stored = now,
-                    Chunk::Done(made) if next.is_empty() => {
-                        let copied = gcs.accept(wire, &order, made, md5.sum()).await?;
-                        return Ok((copied, sum.done()));
-                    }
-                    Chunk::Taken { uncertain } => {
-                        return Ok((gcs.taken(&order, uncertain).await?, sum.done()));
-                    }
-                    Chunk::Stored(_) | Chunk::Done(_) => return Err(unfinished()),
+            let sent = gcs.put_all(wire, &order, &session, start, &part, total);
+            match sent.await? {
+                Chunk::Done(made) if next.is_empty() => {
+                    let copied = gcs.accept(wire, &order, made, md5.sum()).await?;
+                    return Ok((copied, sum.done()));
                 }
-            }
-            if next.is_empty() {
-                return Err(unfinished());
+                Chunk::Taken { uncertain } => {
+                    return Ok((gcs.taken(&order, uncertain).await?, sum.done()));
+                }
+                Chunk::Stored(_) if !next.is_empty() => {}
+                Chunk::Stored(_) | Chunk::Done(_) => return Err(unfinished(self.at)),
             }
             part = next;
         }
@@ -322,11 +310,7 @@ async fn take<T: Send + 'static>(
 
 fn too_long(part_size: u64) -> Error {
     Error::invalid(format!(
-        "the content is longer than {MOST_PARTS} parts of {part_size} bytes"
+        "the content is longer than {MAX_PARTS} parts of {part_size} bytes"
     ))
     .hint("say how long it will be, or give a larger part size")
-}
-
-fn unfinished() -> Error {
-    Error::new(ErrorKind::Unavailable, "the upload does not move on")
 }
