@@ -237,11 +237,165 @@ fn wrong_use_and_what_is_not_there() {
         .output()
         .unwrap();
     assert_eq!(alone.status.code(), Some(2));
+    // A name that is misspelt ends nothing.
+    let (code, said) = serving.text(&["finish", "ghost"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("--unknown"), "{said}");
     // The end of a job that never was is remembered: it cannot begin later.
-    assert_eq!(serving.text(&["finish", "ghost"]).0, 0);
+    assert_eq!(serving.text(&["finish", "ghost", "--unknown"]).0, 0);
     std::fs::write(dir.path().join("f"), b"f").unwrap();
     let late = serving.text(&["put", "ghost", dir.path().join("f").to_str().unwrap()]);
     assert_eq!(late.0, 3, "{}", late.1);
+}
+
+/// Runs a verb that needs no server.
+fn alone(args: &[&str]) -> (i32, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forkpoint"))
+        .arg("blob")
+        .args(args)
+        .env_remove("FORKPOINT_BLOB_SERVER")
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // What should end and does not must not hold up the test.
+    let begun = std::time::Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed().as_secs() > 60 {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code().unwrap_or(-1), text)
+}
+
+#[test]
+fn looks_and_failed_starts_fence_nobody_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let serving = Serving::start(dir.path());
+    std::fs::write(at("a.jar"), b"a jar").unwrap();
+    let (_, put) = serving.json(&["put", "orders", &at("a.jar"), "--register"]);
+    let digest = put["blobs"][0]["digest"].as_str().unwrap().to_string();
+    let (data, ha, other) = (at("data"), at("ha"), at("other"));
+    let taken = serving.url.strip_prefix("http://").unwrap();
+    let start = ["serve", "--data", &other, "--ha", &ha];
+    for wrong in [
+        &["--bind", taken][..],
+        &["--bind", "127.0.0.1:0", "--tokens", "/no/such/file"],
+        &[
+            "--bind",
+            "127.0.0.1:0",
+            "--tls-cert",
+            &data,
+            "--tls-key",
+            &data,
+        ],
+    ] {
+        let (code, said) = alone(&[&start[..], wrong].concat());
+        assert!(matches!(code, 1 | 2), "{code}: {said}");
+        assert!(!said.contains("epoch"), "{said}");
+    }
+    let look = ["scrub", "--data", &data, "--ha", &ha];
+    let (code, said) = alone(&look);
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains("2 copies read, 10 bytes; none damaged"),
+        "{said}"
+    );
+    // Where no server ever was, there is nothing to look at and nothing to own.
+    for verb in [
+        &["recover", "--ha", &other][..],
+        &["gc", "--data", &data, "--ha", &other],
+        &["scrub", "--data", &other, "--ha", &other],
+        &["scrub", "--data", &other, "--ha", &other, "--apply"],
+    ] {
+        let (code, said) = alone(verb);
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains("no blob store is here"), "{said}");
+    }
+    // A copy is damaged on disk: a look says so and repairs nothing.
+    let local = std::fs::read_dir(dir.path().join("data/jobs/orders")).unwrap();
+    let shelf = local.map(|e| e.unwrap().path()).next().unwrap();
+    std::fs::write(shelf.join(&digest), b"A JAR").unwrap();
+    let (code, said) = alone(&look);
+    assert_eq!(code, 5, "{said}");
+    assert!(said.contains("--apply"), "{said}");
+    assert!(!said.contains("LOST"), "{said}");
+    // The server owns the cluster all the same, and heals itself.
+    let out = at("out.jar");
+    assert_eq!(serving.text(&["get", "orders", &digest, &out]).0, 0);
+    assert_eq!(std::fs::read(&out).unwrap(), b"a jar");
+    assert_eq!(serving.text(&["put", "orders", &at("a.jar")]).0, 0);
+}
+
+#[test]
+fn only_regular_files_are_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let serving = Serving::start(dir.path());
+    std::fs::write(at("a.jar"), b"a jar").unwrap();
+    let (_, put) = serving.json(&["put", "orders", &at("a.jar")]);
+    let digest = put["blobs"][0]["digest"].as_str().unwrap().to_string();
+    std::fs::create_dir(at("folder")).unwrap();
+    std::fs::write(at("target"), b"precious").unwrap();
+    std::os::unix::fs::symlink(at("target"), at("link")).unwrap();
+    let made = Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+    assert!(made.success());
+    for there in ["folder", "link", "pipe", "target"] {
+        for more in [&[][..], &["--range", "0-1"], &["--cache", &at("cache")]] {
+            let to = at(there);
+            let args = ["get", "orders", &digest, &to];
+            let replace = [&args[..], &["--overwrite"], more].concat();
+            if there != "target" {
+                assert_eq!(serving.text(&replace).0, 3, "{there}");
+            }
+            assert_eq!(serving.text(&[&args[..], more].concat()).0, 3, "{there}");
+        }
+    }
+    assert!(std::fs::symlink_metadata(at("link")).unwrap().is_symlink());
+    assert_eq!(std::fs::read(at("target")).unwrap(), b"precious");
+    let (code, said) = serving.text(&["get", "orders", &digest, &at("target"), "--overwrite"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(std::fs::read(at("target")).unwrap(), b"a jar");
+}
+
+#[test]
+fn what_is_lost_is_said_until_it_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let serving = Serving::start(dir.path());
+    std::fs::write(at("a.jar"), b"a jar").unwrap();
+    let (_, put) = serving.json(&["put", "orders", &at("a.jar"), "--register"]);
+    let digest = put["blobs"][0]["digest"].as_str().unwrap().to_string();
+    drop(serving);
+    let (data, ha) = (at("data"), at("ha"));
+    let retained = dir.path().join("ha/default/jobs/orders/retained");
+    let object = std::fs::read_dir(retained).unwrap().next().unwrap();
+    let object = object.unwrap().path();
+    std::fs::remove_dir_all(dir.path().join("data")).unwrap();
+    std::fs::write(&object, b"A JAR").unwrap();
+    let apply = ["scrub", "--data", &data, "--ha", &ha, "--apply"];
+    for verb in [
+        &["scrub", "--data", &data, "--ha", &ha][..],
+        &apply,
+        &apply,
+        &["scrub", "--data", &data, "--ha", &ha],
+        &["recover", "--ha", &ha],
+        &["gc", "--data", &data, "--ha", &ha],
+    ] {
+        let (code, said) = alone(verb);
+        assert_eq!(code, 5, "{verb:?}: {said}");
+        assert!(said.contains("LOST") && said.contains(&digest), "{said}");
+    }
+    // The right bytes are back.
+    std::fs::write(&object, b"a jar").unwrap();
+    let (code, said) = alone(&apply);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(alone(&["recover", "--ha", &ha]).0, 0);
 }
 
 /// The example that the page on the blob store names, as one command without arguments.

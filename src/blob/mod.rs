@@ -110,9 +110,11 @@ pub use cache::{BlobCache, CacheConfig, CacheStats, CachedBlob, JobGuard};
 pub use chain::{Ask, Claim, Commit, Ledger, Reply, Sweep, Verdict};
 pub use eviction::{CachedFile, Eviction, EvictionReason, NoSpace, Space, SpaceRule, make_room};
 #[cfg(unix)]
-pub use ha::{HaStore, InspectedJob, Inspection, Orphan, Owner, StoreAbilities, inspect};
+pub use ha::{
+    Comparison, HaStore, InspectedJob, Inspection, Orphan, Owner, StoreAbilities, compare, inspect,
+};
 #[cfg(unix)]
-pub use http::{HttpConfig, HttpLimits, HttpService, Right, TlsFiles};
+pub use http::{HttpConfig, HttpLimits, HttpListener, HttpService, Right, TlsFiles};
 pub use key::{
     BlobKey, ClusterId, Digest, Digester, DisplayName, JobId, LONGEST_DISPLAY_NAME, LONGEST_ID,
     LeaseId, Moment, ObjectName, ReceiverId, SessionId,
@@ -135,6 +137,8 @@ pub use server::{
     BlobHandle, BlobServer, Failure, Fenced, Finding, Metrics, Mode, Place, RecoverJobs,
     RecoveryReport, RefusedJob, ScrubReport, ServerConfig, SweepReport,
 };
+#[cfg(unix)]
+pub(crate) use source::replaceable;
 #[cfg(unix)]
 pub use source::{
     BlobSource, ByteStream, HaSource, ServerSource, SourceError, SourceUse, fetch_file, read_range,

@@ -230,7 +230,8 @@ impl Stores {
                 };
                 match in_a_row {
                     true => running.spawn(super::in_a_row(work)),
-                    false => running.spawn(async move { Ok(work.await) }),
+                    // Boxed: a task is moved several times before it runs and after it ended.
+                    false => running.spawn(Box::pin(async move { Ok(work.await) })),
                 };
             }
             let waiting = stopped.is_none() && !exhausted && queue.len() < WINDOW;

@@ -404,6 +404,7 @@ impl Stores {
         to: &Arc<Store>,
         options: &DuplicateOptions,
     ) -> Result<Copied> {
+        // All but the plain copy boxed: a hundred thousand tasks need not have room for the largest.
         match (method, &from.backend, &to.backend) {
             (Method::S3Copy, Backend::S3(from), Backend::S3(into)) => {
                 into.copy(self.wire(to)?, from, order).await
@@ -414,17 +415,16 @@ impl Stores {
                     keep_layout: options.keep_layout,
                 };
                 let from = PartSource::Bucket(from, parts);
-                into.copy_in_parts(self.wire(to)?, &from, order, &*options.log)
-                    .await
+                Box::pin(into.copy_in_parts(self.wire(to)?, &from, order, &*options.log)).await
             }
             (Method::GcsRewrite, Backend::Gcs(from), Backend::Gcs(into)) => {
-                into.copy(self.wire(to)?, from, order, &*options.log).await
+                Box::pin(into.copy(self.wire(to)?, from, order, &*options.log)).await
             }
             (Method::AzureCopy, Backend::Azure(from), Backend::Azure(into)) => {
                 into.copy(self.wire(to)?, from, order).await
             }
             (Method::AzureBlockCopy, Backend::Azure(from), Backend::Azure(into)) => {
-                into.copy_blocks(self.wire(to)?, from, order).await
+                Box::pin(into.copy_blocks(self.wire(to)?, from, order)).await
             }
             (Method::LocalCopy | Method::LocalHardLink, Backend::Local, Backend::Local) => {
                 let (from, to) = (order.source.clone(), order.destination.clone());
@@ -443,7 +443,7 @@ impl Stores {
             (Method::MemoryCopy, Backend::Memory(store), Backend::Memory(_)) => {
                 copy_in_memory(store, order).await
             }
-            _ => relay::copy(self, order, &*options.log).await,
+            _ => Box::pin(relay::copy(self, order, &*options.log)).await,
         }
     }
 }

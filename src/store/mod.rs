@@ -66,6 +66,7 @@ pub(crate) use receipt::same_tag;
 pub use stat::Stat;
 pub use stream::ObjectWriter;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
+#[cfg(feature = "blob")]
 pub(crate) use upload::of_file;
 pub use upload::{Content, UploadOptions, Uploaded};
 
@@ -119,6 +120,7 @@ pub(crate) async fn in_a_row<T: Send + 'static>(
 
 /// Runs a future of file-system work on this very thread, for work that takes less time than another thread
 /// takes to start.
+#[cfg(feature = "cli")]
 pub(crate) async fn here<T>(work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|context| {

@@ -19,10 +19,10 @@ use super::{HaStore, Owner};
 pub struct Inspection {
     /// The folder.
     pub folder: String,
-    /// The newest epoch; 0 if there never was an owner.
+    /// The newest epoch.
     pub epoch: u64,
     /// Who took it.
-    pub owner: Option<Owner>,
+    pub owner: Owner,
     /// Jobs with a manifest.
     pub jobs: Vec<InspectedJob>,
     /// Jobs whose newest manifest cannot be read.
@@ -48,6 +48,8 @@ pub struct InspectedJob {
     pub unheld: u64,
     /// Blobs whose objects are missing or have another size.
     pub missing: Vec<Digest>,
+    /// Blobs of which the owner found no good copy.
+    pub lost: Vec<Digest>,
 }
 
 /// An object that no manifest names.
@@ -64,9 +66,10 @@ pub struct Orphan {
 }
 
 impl Inspection {
-    /// True if an object is missing that a manifest names.
+    /// True if an object is missing that a manifest names, or a blob is lost.
     pub fn is_damaged(&self) -> bool {
-        self.jobs.iter().any(|j| !j.missing.is_empty())
+        let bad = |j: &InspectedJob| !j.missing.is_empty() || !j.lost.is_empty();
+        self.jobs.iter().any(bad)
     }
 }
 
@@ -84,13 +87,10 @@ fn word(state: JobState) -> String {
 ///
 /// # Errors
 ///
-/// What the store answers.
+/// `NotFound` if no server ever owned the cluster; what the store answers.
 pub async fn inspect(ha: &HaStore, orphan_min_age: Duration) -> Result<Inspection> {
-    let epoch = ha.newest_epoch().await?;
-    let owner = match epoch {
-        0 => None,
-        epoch => Some(ha.owner(epoch).await?),
-    };
+    let epoch = ha.owned_epoch().await?;
+    let owner = ha.owner(epoch).await?;
     let listed = ha.everything().await?;
     let now = Moment(u64::try_from(clock::unix_millis()).unwrap_or(0));
     let mut found = Inspection {
@@ -135,6 +135,11 @@ pub async fn inspect(ha: &HaStore, orphan_min_age: Duration) -> Result<Inspectio
             bytes: entries.iter().map(|e| e.digest.size).sum(),
             unheld: entries.iter().filter(|e| e.holders.is_empty()).count() as u64,
             missing: missing.map(|e| e.digest).collect(),
+            lost: entries
+                .iter()
+                .filter(|e| e.lost)
+                .map(|e| e.digest)
+                .collect(),
             job,
         });
     }

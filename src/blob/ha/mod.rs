@@ -3,6 +3,7 @@
 //! Records are created with create-if-absent and never changed. Each has something random in it, so that a
 //! create that meets equal bytes has met its own, of an attempt whose reply was lost.
 
+mod compare;
 mod drive;
 mod inspect;
 mod probe;
@@ -25,6 +26,7 @@ use super::lifecycle::Class;
 use super::manifest::{LARGEST_MANIFEST, Manifest};
 use super::recovery::Listed;
 
+pub use compare::{Comparison, compare};
 pub use inspect::{InspectedJob, Inspection, Orphan, inspect};
 pub use probe::StoreAbilities;
 pub(crate) use transfer::Object;
@@ -148,6 +150,20 @@ impl HaStore {
     /// The largest epoch; 0 if there is none. One listing.
     pub(crate) async fn newest_epoch(&self) -> Result<u64> {
         Ok(self.numbers("epoch").await?.into_iter().max().unwrap_or(0))
+    }
+
+    /// The epoch of the newest owner. One listing.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if no server ever owned the cluster.
+    pub async fn owned_epoch(&self) -> Result<u64> {
+        match self.newest_epoch().await? {
+            0 => Err(Error::new(ErrorKind::NotFound, "no blob store is here")
+                .at(&self.folder)
+                .hint("check --ha and --cluster; the first `forkpoint blob serve` makes one")),
+            epoch => Ok(epoch),
+        }
     }
 
     /// Who owns an epoch. One request.

@@ -128,6 +128,24 @@ impl HttpConfig {
     }
 }
 
+/// Listens and has read its files, before there is a server: what is wrong with them is found out before another
+/// owner of the cluster is fenced off.
+pub struct HttpListener {
+    config: HttpConfig,
+    tokens: Option<Tokens>,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    listener: TcpListener,
+    operations: Option<TcpListener>,
+}
+
+impl std::fmt::Debug for HttpListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpListener")
+            .field("listener", &self.listener)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A service that listens.
 pub struct HttpService {
     server: BlobServer,
@@ -164,20 +182,42 @@ async fn listen(at: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-impl HttpService {
-    /// Listens; answers nothing yet.
+impl HttpListener {
+    /// Reads the files and listens; answers nothing yet.
     ///
     /// # Errors
     ///
     /// `Refused` for an address that others reach without tokens or mutual TLS; `Invalid` for files that are
     /// none; what the system answers.
-    pub async fn bind(server: BlobServer, config: HttpConfig) -> Result<HttpService> {
+    pub async fn bind(config: HttpConfig) -> Result<HttpListener> {
         config.check()?;
         let tokens = config.tokens.as_deref().map(Tokens::read).transpose()?;
         let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         if tokens.is_some() && tls.is_none() && !config.bind.ip().is_loopback() {
             tracing::warn!("tokens go over the network in the clear: give a certificate too");
         }
+        let operations = match config.operations {
+            Some(at) => Some(listen(at).await?),
+            None => None,
+        };
+        Ok(HttpListener {
+            listener: listen(config.bind).await?,
+            operations,
+            tokens,
+            tls,
+            config,
+        })
+    }
+
+    /// The service of this server, which answers as soon as it runs.
+    pub fn serve(self, server: BlobServer) -> HttpService {
+        let HttpListener {
+            config,
+            tokens,
+            tls,
+            listener,
+            operations: aside,
+        } = self;
         let open = config.bind.ip().is_loopback() && tokens.is_none() && tls.is_none();
         let desk = Arc::new(Desk {
             hosts: open.then(|| server.config().advertise.clone()),
@@ -188,18 +228,25 @@ impl HttpService {
         let app = operations(Arc::clone(&desk))
             .fallback(calls::dispatch)
             .with_state(desk);
-        let operations = match config.operations {
-            Some(at) => Some(listen(at).await?),
-            None => None,
-        };
-        Ok(HttpService {
+        HttpService {
             server,
-            listener: listen(config.bind).await?,
-            operations,
+            listener,
+            operations: aside,
             limits: config.limits,
             app,
             tls,
-        })
+        }
+    }
+}
+
+impl HttpService {
+    /// Listens; answers nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`HttpListener::bind`].
+    pub async fn bind(server: BlobServer, config: HttpConfig) -> Result<HttpService> {
+        Ok(HttpListener::bind(config).await?.serve(server))
     }
 
     /// Where it listens.

@@ -65,6 +65,20 @@ impl std::fmt::Debug for BlobHandle {
     }
 }
 
+/// Blocks `first..last`, read and compared where that is due, when it is their turn at the disk. In a task of its
+/// own: a reader that stalls polls nothing, and must not hold a turn meanwhile.
+async fn read_from_disk(inner: &Inner, copy: Copy, first: u64, last: u64) -> Result<Bytes> {
+    let disk = Arc::clone(&inner.disk);
+    let read = tokio::spawn(async move {
+        let _turn = disk.acquire_owned().await;
+        blocking(move || copy.read_blocks(first, last, TRUST)).await
+    });
+    read.await.unwrap_or_else(|e| {
+        let text = format!("a worker task ended: {e}");
+        Err(Error::new(ErrorKind::Internal, text))
+    })
+}
+
 impl BlobHandle {
     /// What it is.
     pub fn digest(&self) -> &Digest {
@@ -101,18 +115,10 @@ impl BlobHandle {
                 let (copy, inner, pin) = (copy.clone(), Arc::clone(&inner), pin.clone());
                 async move {
                     let last = last.min(first + RUN_BLOCKS);
-                    // For the disk alone, and in a task of its own: a reader that stalls polls nothing, and must
-                    // not hold a turn meanwhile.
-                    let disk = Arc::clone(&inner.disk);
-                    let open = copy.clone();
-                    let read = tokio::spawn(async move {
-                        let _turn = disk.acquire_owned().await;
-                        blocking(move || copy.read_blocks(first, last, TRUST)).await
-                    });
-                    let read = read.await.unwrap_or_else(|e| {
-                        let text = format!("a worker task ended: {e}");
-                        Err(Error::new(ErrorKind::Internal, text))
-                    });
+                    let read = match copy.read_ready(first, last, TRUST) {
+                        Some(bytes) => Ok(bytes),
+                        None => read_from_disk(&inner, copy.clone(), first, last).await,
+                    };
                     let bytes = match read {
                         Ok(bytes) => bytes,
                         Err(e) => {
@@ -121,7 +127,7 @@ impl BlobHandle {
                                 let key = pin.key.clone();
                                 let why = e.message().to_string();
                                 inner.metrics.damaged_local.add(1);
-                                let moved = blocking(move || match open.inode() {
+                                let moved = blocking(move || match copy.inode() {
                                     Some(inode) => {
                                         me.local.damaged(&key, &why, Some(inode)).map(drop)
                                     }

@@ -95,7 +95,7 @@ impl Inner {
     ) -> Result<(), Failure> {
         // It went meanwhile, or is known as lost.
         let Ok(pin) = self.pin(cell, key) else {
-            return self.scrub_lost(cell, key, mode).await;
+            return self.scrub_lost(cell, key, mode, report).await;
         };
         let rate = self.config.scrub_rate;
         let pause = move |bytes: u64| async move {
@@ -173,6 +173,7 @@ impl Inner {
         cell: &Arc<Cell>,
         key: &BlobKey,
         mode: Mode,
+        report: &mut ScrubReport,
     ) -> Result<(), Failure> {
         let object = {
             let work = cell.work();
@@ -183,6 +184,7 @@ impl Inner {
             }
         };
         if mode == Mode::DryRun || !self.look_again(key, object.as_ref()).await? {
+            report.lost.push(key.clone());
             return Ok(());
         }
         let of = key.clone();

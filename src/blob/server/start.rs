@@ -57,7 +57,7 @@ pub struct RecoveryReport {
     pub quarantined: u64,
     /// Blobs whose objects were missing or had another size and were written again from local copies.
     pub repaired: Vec<BlobKey>,
-    /// Blobs without any copy.
+    /// Blobs without a good copy, those included that an earlier owner found.
     pub lost: Vec<BlobKey>,
     /// Names that are none of ours, in the HA store and in the local directory: left alone.
     pub foreign: Vec<String>,
@@ -229,6 +229,7 @@ impl BlobServer {
         server
             .act(recovery.actions, found.store_now, found.now, &mut report)
             .await?;
+        report.lost = server.0.all_lost();
         Ok((server, report))
     }
 
@@ -298,14 +299,12 @@ impl BlobServer {
                                 return Err(lasting(failure));
                             }
                             tracing::error!(%key, %failure, "no good copy is left");
-                            report.lost.push(key);
                         }
                         Err(failure) => return Err(lasting(failure)),
                     }
                 }
                 Action::MarkLost(key) => {
                     tracing::error!(%key, "no copy is left");
-                    report.lost.push(key);
                 }
                 Action::LeaveForeign { path, .. } => report.foreign.push(path),
                 Action::RefuseJob { job, why } => report.refused.push(RefusedJob { job, why }),
@@ -313,6 +312,26 @@ impl BlobServer {
             }
         }
         Ok(())
+    }
+}
+
+impl Inner {
+    /// Every blob that is marked as lost.
+    pub(super) fn all_lost(&self) -> Vec<BlobKey> {
+        let mut lost = Vec::new();
+        for (job, cell) in self.all_cells() {
+            let work = cell.work();
+            let blobs = work.registry.job(&job).map(|j| j.blobs.iter());
+            let marked = blobs
+                .into_iter()
+                .flatten()
+                .filter(|(_, b)| b.lost && !b.deleting);
+            lost.extend(marked.map(|(digest, _)| BlobKey {
+                job: job.clone(),
+                digest: *digest,
+            }));
+        }
+        lost
     }
 }
 

@@ -388,18 +388,39 @@ const PATIENCE: FetchPatience = FetchPatience {
     idle: Duration::from_secs(60),
 };
 
+/// Only a regular file may be replaced by one: not a device, a pipe, a folder, or the name of a link.
+///
+/// # Errors
+///
+/// `Refused` for anything else that is there.
+pub(crate) fn replaceable(file: &Path) -> Result<()> {
+    let what = match std::fs::symlink_metadata(file) {
+        Ok(meta) if meta.is_file() => return Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(super::super::local::io_error(e, "write", file)),
+        Ok(meta) if meta.is_dir() => "a folder is there",
+        Ok(meta) if meta.is_symlink() => "a symbolic link is there",
+        Ok(_) => "what is there is no regular file",
+    };
+    Err(Error::refused(what)
+        .during("write")
+        .at(file.display())
+        .hint("name another file; `-` writes to stdout"))
+}
+
 /// Fetches a blob into a file, verified, without a cache: a temporary file beside it gets the name once the
 /// digest is right. Says what each source did.
 ///
 /// # Errors
 ///
-/// `AlreadyExists` unless it may be replaced; as [`JobGuard::get`](crate::blob::JobGuard::get).
+/// `AlreadyExists` unless it may be replaced, `Refused` for what is no regular file; as [`JobGuard::get`](crate::blob::JobGuard::get).
 pub async fn fetch_file(
     sources: Vec<Arc<dyn BlobSource>>,
     key: &BlobKey,
     file: &Path,
     replace: bool,
 ) -> Result<Vec<SourceUse>> {
+    replaceable(file)?;
     let sources = Sources::new(sources);
     let mut temporary = file.as_os_str().to_owned();
     temporary.push(format!(".{:016x}.part", clock::random_id()));

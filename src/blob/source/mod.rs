@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 
 use super::key::BlobKey;
 
+pub(crate) use fetch::replaceable;
 pub(crate) use fetch::{FetchPatience, Sources, fetch};
 pub use fetch::{SourceUse, fetch_file, read_range};
 pub use ha::HaSource;

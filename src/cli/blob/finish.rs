@@ -17,6 +17,9 @@ pub(in crate::cli) struct Args {
     /// How it ended.
     #[arg(long, value_enum, default_value_t = How::Finished)]
     outcome: How,
+    /// Also a job that the server does not know: nothing can be stored for it afterwards.
+    #[arg(long)]
+    unknown: bool,
     /// Say what would go, and do nothing.
     #[arg(long)]
     dry_run: bool,
@@ -41,8 +44,10 @@ pub(in crate::cli) async fn run(args: &Args) -> Result<Output> {
     };
     let list = match client.blobs(&job).await {
         Ok(list) => Some(list),
-        // The end of a job that is not known is remembered all the same.
-        Err(e) if e.kind() == ErrorKind::NotFound && !args.dry_run => None,
+        Err(e) if e.kind() == ErrorKind::NotFound && args.unknown => None,
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Err(e.hint("is the name right? --unknown ends a job before it has begun"));
+        }
         Err(e) => return Err(e),
     };
     if !args.dry_run {

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::blob::{Failure, HaStore, Mode, inspect};
+use crate::blob::{Failure, Mode, inspect};
 use crate::error::Result;
 use crate::store::Stores;
 
 use super::super::{Output, exit};
-use super::offline::{Offline, document, inspection_text, recovery_text};
+use super::offline::{Offline, document, inspection_code, inspection_text, recovery_text};
 
 /// Remove from the HA store what nothing needs, without a server. A dry run unless --apply is given.
 ///
@@ -25,8 +25,7 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     let offline = &args.offline;
     if !args.apply {
-        let place = &offline.place;
-        let ha = HaStore::new(stores.clone(), &place.ha()?, &place.cluster)?;
+        let ha = offline.ha(stores)?;
         let age = offline.orphan_min_age.unwrap_or(offline.retention_interval);
         let found = inspect(&ha, age).await?;
         let mut text = inspection_text(&found);
@@ -35,7 +34,7 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
             text,
             json: document(&found)?,
             svg: None,
-            code: exit::DONE,
+            code: inspection_code(&found),
         });
     }
     let (server, recovery) = offline.own(stores).await?;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::blob::{
     BlobCache, BlobKey, BlobSource, CacheConfig, ClusterId, Digest, HaSource, JobId, LocalOptions,
-    OnExit, ServerSource, SourceUse, fetch_file, read_range,
+    OnExit, ServerSource, SourceUse, fetch_file, read_range, replaceable,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::{blob_get_json, blob_get_text};
 use crate::store::Stores;
 
-use super::super::{Format, Output, exit, location};
+use super::super::{Format, Output, exit, interrupt, location};
 use super::remote::{self, Remote};
 
 /// Download a blob into a file, verified; or a range of it, which cannot be verified.
@@ -34,11 +34,11 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "DIRECTORY")]
     cache: Option<PathBuf>,
     /// Ask the HA store at this location first.
-    #[arg(long, value_name = "URL", requires = "cluster")]
+    #[arg(long, value_name = "URL")]
     ha: Option<String>,
     /// The cluster id below it.
-    #[arg(long, value_name = "ID", requires = "ha")]
-    cluster: Option<String>,
+    #[arg(long, value_name = "ID", requires = "ha", default_value = "default")]
+    cluster: ClusterId,
     #[command(flatten)]
     remote: Remote,
 }
@@ -55,34 +55,47 @@ pub(in crate::cli) async fn run(args: &Args, stores: &Stores, format: Format) ->
                 .hint("name a file"),
         );
     }
-    if !stdout && !args.overwrite && args.out.exists() {
-        return Err(exists(&args.out));
+    if !stdout {
+        replaceable(&args.out)?;
+        if !args.overwrite && args.out.exists() {
+            return Err(exists(&args.out));
+        }
     }
+    let done = tokio::select! {
+        done = write(args, stores, &key, stdout) => done,
+        // What was begun has no name yet, and goes.
+        () = interrupt::asked_to_stop_once() => {
+            Err(Error::new(ErrorKind::Cancelled, "stopped on request; nothing was written"))
+        }
+    };
+    done
+}
+
+async fn write(args: &Args, stores: &Stores, key: &BlobKey, stdout: bool) -> Result<Output> {
     let server = ServerSource::new(args.remote.client()?);
     if let Some(text) = &args.range {
         let range = remote::range(text, key.digest.size)?;
         let mut out = Out::begin(&args.out)?;
-        read_range(&server, &key, range, |bytes| out.write(&bytes)).await?;
+        read_range(&server, key, range, |bytes| out.write(&bytes)).await?;
         out.finish(args.overwrite)?;
-        return Ok(done(&key, &args.out, stdout, false, &[]));
+        return Ok(done(key, &args.out, stdout, false, &[]));
     }
     let mut sources: Vec<Arc<dyn BlobSource>> = Vec::new();
-    if let (Some(url), Some(cluster)) = (&args.ha, &args.cluster) {
-        let cluster = ClusterId::parse(cluster)?;
+    if let Some(url) = &args.ha {
         sources.push(Arc::new(HaSource::new(
             stores.clone(),
             &location::parse(url)?,
-            &cluster,
+            &args.cluster,
         )?));
     }
     sources.push(Arc::new(server));
     let used = match &args.cache {
-        None if !stdout => fetch_file(sources, &key, &args.out, args.overwrite).await?,
+        None if !stdout => fetch_file(sources, key, &args.out, args.overwrite).await?,
         None => {
             // Not a byte goes out before all have been compared.
             let folder = std::env::temp_dir();
             let file = folder.join(format!("forkpoint-{:016x}", crate::clock::random_id()));
-            let used = fetch_file(sources, &key, &file, false).await?;
+            let used = fetch_file(sources, key, &file, false).await?;
             let copied = copy_out(&file);
             let _ = std::fs::remove_file(&file);
             copied?;
@@ -106,7 +119,7 @@ pub(in crate::cli) async fn run(args: &Args, stores: &Stores, format: Format) ->
             used
         }
     };
-    Ok(done(&key, &args.out, stdout, true, &used))
+    Ok(done(key, &args.out, stdout, true, &used))
 }
 
 fn done(key: &BlobKey, out: &Path, stdout: bool, verified: bool, used: &[SourceUse]) -> Output {

@@ -6,10 +6,14 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::blob::{BlobServer, Inspection, OnExit, RecoveryReport, ServerConfig};
+use crate::blob::{
+    BlobServer, HaStore, Inspection, OnExit, RecoveryReport, RefusedJob, ServerConfig,
+};
 use crate::error::Result;
+use crate::report::count;
 use crate::store::Stores;
 
+use super::super::exit;
 use super::place::{Place, size, span};
 use super::serve::unwritable;
 
@@ -33,6 +37,11 @@ pub(super) struct Offline {
 }
 
 impl Offline {
+    /// The HA store, for a look that disturbs nobody.
+    pub(super) fn ha(&self, stores: &Stores) -> Result<HaStore> {
+        HaStore::new(stores.clone(), &self.place.ha()?, &self.place.cluster)
+    }
+
     /// Takes the cluster over, as a server would: one that runs is fenced off. Local files stay.
     pub(super) async fn own(&self, stores: &Stores) -> Result<(BlobServer, RecoveryReport)> {
         let place = &self.place;
@@ -41,6 +50,7 @@ impl Offline {
         config.orphan_min_age = self.orphan_min_age.unwrap_or(config.orphan_min_age);
         config.local.on_exit = OnExit::Keep;
         config.local.space.max_bytes = self.max_bytes;
+        self.ha(stores)?.owned_epoch().await?;
         BlobServer::open(config, stores.clone()).await
     }
 }
@@ -54,64 +64,103 @@ pub(super) fn recovery_json(report: &RecoveryReport) -> Result<Value> {
 }
 
 pub(super) fn recovery_text(report: &RecoveryReport) -> String {
+    let objects = |n| count(n, "object", "objects");
+    let files = |n| count(n, "local file", "local files");
     let mut text = format!(
-        "epoch {}: {} jobs with {} blobs; {} local files adopted\n",
-        report.epoch, report.jobs, report.blobs, report.local_adopted
+        "epoch {}: {} with {}; {} adopted\n",
+        report.epoch,
+        count(report.jobs, "job", "jobs"),
+        count(report.blobs, "blob", "blobs"),
+        files(report.local_adopted)
     );
-    let mut line = |count: u64, what: &str| {
-        if count > 0 {
-            let _ = writeln!(text, "  {count} {what}");
+    let mut line = |n: u64, what: String| {
+        if n > 0 {
+            let _ = writeln!(text, "  {what}");
         }
     };
-    line(report.staged_objects, "objects in no manifest: staged");
+    let (staged, left) = (report.staged_objects, report.leftover_objects);
     line(
-        report.leftover_objects,
-        "objects of ended jobs: being removed",
+        staged,
+        format!(
+            "{} in no manifest: removed when old enough",
+            objects(staged)
+        ),
     );
-    line(report.local_staged, "local files of no known blob: staged");
-    line(report.quarantined, "damaged local files: in the quarantine");
     line(
-        report.repaired.len() as u64,
-        "objects written again from local copies",
+        left,
+        format!("{} of ended jobs: being removed", objects(left)),
+    );
+    let unknown = report.local_staged;
+    line(
+        unknown,
+        format!(
+            "{} of no known blob: removed when old enough",
+            files(unknown)
+        ),
+    );
+    let bad = report.quarantined;
+    line(bad, format!("{} damaged: in the quarantine", files(bad)));
+    let repaired = report.repaired.len() as u64;
+    line(
+        repaired,
+        format!("{} written again from local copies", objects(repaired)),
     );
     for key in &report.lost {
-        let _ = writeln!(text, "  lost: {key} has no copy left");
+        let _ = writeln!(text, "  LOST: {key} has no good copy left");
     }
-    for job in &report.refused {
-        let _ = writeln!(text, "  not served: job {}: {}", job.job, job.why);
-    }
+    text.push_str(&refused_text(&report.refused));
     for name in &report.foreign {
         let _ = writeln!(text, "  left alone: {name}");
     }
     text
 }
 
+/// Jobs whose manifests cannot be read.
+pub(super) fn refused_text(jobs: &[RefusedJob]) -> String {
+    let line = |j: &RefusedJob| format!("  not served: job {}: {}\n", j.job, j.why);
+    jobs.iter().map(line).collect()
+}
+
+/// The exit code of what a look from outside has found.
+pub(super) fn inspection_code(found: &Inspection) -> u8 {
+    match (found.is_damaged(), found.refused.is_empty()) {
+        (true, _) => exit::DAMAGED,
+        (false, false) => exit::INCOMPLETE,
+        (false, true) => exit::DONE,
+    }
+}
+
 pub(super) fn inspection_text(found: &Inspection) -> String {
     let mut text = format!("{} epoch {}", found.folder, found.epoch);
-    if let Some(owner) = found.owner.as_ref().and_then(|o| o.address.as_ref()) {
-        let _ = write!(text, ", last owner at {owner}");
+    if let Some(address) = &found.owner.address {
+        let _ = write!(text, ", last owner at {address}");
     }
     text.push('\n');
     for job in &found.jobs {
         let _ = writeln!(
             text,
-            "  {}  {}  {} blobs, {} bytes, {} without holder",
-            job.job, job.state, job.blobs, job.bytes, job.unheld
+            "  {}  {}  {}, {} bytes, {} without holder",
+            job.job,
+            job.state,
+            count(job.blobs, "blob", "blobs"),
+            job.bytes,
+            job.unheld
         );
         for digest in &job.missing {
             let _ = writeln!(text, "    missing: {digest}");
         }
+        for digest in &job.lost {
+            let _ = writeln!(text, "    LOST, no good copy is known: {digest}");
+        }
     }
-    for job in &found.refused {
-        let _ = writeln!(text, "  unreadable: job {}: {}", job.job, job.why);
-    }
+    text.push_str(&refused_text(&found.refused));
     if !found.orphans.is_empty() {
         let bytes: u64 = found.orphans.iter().map(|o| o.bytes).sum();
         let due = found.orphans.iter().filter(|o| o.due).count();
         let _ = writeln!(
             text,
-            "  {} objects in no manifest, {bytes} bytes, {due} of them old enough to go",
-            found.orphans.len()
+            "  {} in no manifest, {bytes} bytes; old enough to go: {due}",
+            count(found.orphans.len() as u64, "object", "objects")
         );
     }
     for name in &found.foreign {

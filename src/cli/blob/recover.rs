@@ -4,8 +4,8 @@ use crate::blob::{HaStore, inspect};
 use crate::error::Result;
 use crate::store::Stores;
 
-use super::super::{Output, exit};
-use super::offline::{document, inspection_text};
+use super::super::Output;
+use super::offline::{document, inspection_code, inspection_text};
 use super::place::{Place, span};
 
 /// What a server would find in the HA store: jobs, missing objects, orphans. Changes nothing and disturbs no
@@ -22,15 +22,10 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     let ha = HaStore::new(stores.clone(), &args.place.ha()?, &args.place.cluster)?;
     let found = inspect(&ha, args.orphan_min_age).await?;
-    let code = match (found.is_damaged(), found.refused.is_empty()) {
-        (true, _) => exit::DAMAGED,
-        (false, false) => exit::INCOMPLETE,
-        (false, true) => exit::DONE,
-    };
     Ok(Output {
         text: inspection_text(&found),
         json: document(&found)?,
         svg: None,
-        code,
+        code: inspection_code(&found),
     })
 }

@@ -4,18 +4,19 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use crate::blob::{Failure, Mode, Place as Copy};
+use crate::blob::{Failure, Mode, Place as Copy, compare};
 use crate::error::Result;
+use crate::report::count;
 use crate::store::Stores;
 
 use super::super::{Output, exit};
-use super::offline::{Offline, document, recovery_text};
+use super::offline::{Offline, document, recovery_text, refused_text};
 
-/// Read every copy of every blob, without a server, and say which are damaged; --apply repairs them from the
-/// other place.
+/// Read and compare every copy of every blob, in the local directory and in the HA store. Changes nothing and
+/// disturbs no server, unless --apply is given.
 ///
-/// Both take the cluster over: a server that still runs is fenced off. `serve --scrub-every` does the same while
-/// it serves.
+/// --apply repairs a damaged copy from the other place. It takes the cluster over as a server does: one that still
+/// runs is fenced off and must be started again. `serve --scrub-every` does the same while it serves.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -26,21 +27,35 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
-    let (server, recovery) = args.offline.own(stores).await?;
-    let mode = if args.apply {
-        Mode::Apply
-    } else {
-        Mode::DryRun
+    let mut code = exit::DONE;
+    let (mut text, mut json, report) = match args.apply {
+        false => {
+            let found = compare(&args.offline.ha(stores)?, &args.offline.data).await?;
+            if !found.refused.is_empty() {
+                code = exit::INCOMPLETE;
+            }
+            let text = format!("epoch {}\n{}", found.epoch, refused_text(&found.refused));
+            let json = json!({ "epoch": found.epoch, "refused": document(&found.refused)? });
+            (text, json, found.scrub)
+        }
+        true => {
+            let (server, recovery) = args.offline.own(stores).await?;
+            let scrubbed = server.scrub(Mode::Apply).await;
+            server.close().await?;
+            if !recovery.refused.is_empty() {
+                code = exit::INCOMPLETE;
+            }
+            let json = json!({ "recovery": document(&recovery)? });
+            let report = scrubbed.map_err(Failure::into_error)?;
+            (recovery_text(&recovery), json, report)
+        }
     };
-    let scrubbed = server.scrub(mode).await;
-    server.close().await?;
-    let report = scrubbed.map_err(Failure::into_error)?;
-    let mut text = recovery_text(&recovery);
-    let _ = writeln!(
-        text,
-        "{} copies read, {} bytes",
-        report.copies, report.bytes
-    );
+    let copies = count(report.copies, "copy", "copies");
+    let verdict = match report.findings.len() {
+        0 => "none damaged or missing".to_string(),
+        n => format!("{n} damaged or missing"),
+    };
+    let _ = writeln!(text, "{copies} read, {} bytes; {verdict}", report.bytes);
     for finding in &report.findings {
         let place = match finding.place {
             Copy::Local => "local copy",
@@ -54,20 +69,24 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
         );
     }
     for key in &report.lost {
-        let _ = writeln!(text, "  {key}: no good copy is left");
+        let _ = writeln!(text, "  LOST: {key} has no good copy left");
     }
     for (key, why) in &report.unknown {
         let _ = writeln!(text, "  {key}: not known: {why}");
     }
     let unrepaired = report.findings.iter().any(|f| !f.repaired);
-    let code = match () {
-        () if unrepaired || !report.lost.is_empty() => exit::DAMAGED,
-        () if !report.unknown.is_empty() => exit::INCOMPLETE,
-        () => exit::DONE,
-    };
+    if unrepaired || !report.lost.is_empty() {
+        code = exit::DAMAGED;
+    } else if !report.unknown.is_empty() {
+        code = exit::INCOMPLETE;
+    }
+    if unrepaired && !args.apply {
+        text.push_str("nothing was repaired: --apply does it, with the server stopped\n");
+    }
+    json["scrub"] = document(&report)?;
     Ok(Output {
         text,
-        json: json!({ "recovery": document(&recovery)?, "scrub": document(&report)? }),
+        json,
         svg: None,
         code,
     })

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use crate::blob::{
-    BlobServer, HttpConfig, HttpService, JobId, LocalOptions, Mode, OnExit, RecoverJobs,
+    BlobServer, HttpConfig, HttpListener, JobId, LocalOptions, Mode, OnExit, RecoverJobs,
     ServerConfig, SpaceRule, TlsFiles,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -180,20 +180,14 @@ fn say(text: &str) {
 
 pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     let (config, http) = (args.server()?, args.http());
-    // Refused before anybody is fenced off.
-    http.check()?;
+    // What is wrong here is found out before anybody is fenced off.
+    let listener = HttpListener::bind(http).await?;
     if args.insecure && !args.bind.ip().is_loopback() {
         say("warning: anybody who reaches this address may read, upload and end jobs\n");
     }
     let (server, recovery) = BlobServer::open(config, stores.clone()).await?;
     say(&recovery_text(&recovery));
-    let service = match HttpService::bind(server.clone(), http).await {
-        Ok(service) => service,
-        Err(e) => {
-            server.close().await?;
-            return Err(e);
-        }
-    };
+    let service = listener.serve(server.clone());
     let scheme = if args.tls_cert.is_some() {
         "https"
     } else {

@@ -252,6 +252,7 @@ pub(crate) fn of_file(e: std::io::Error, path: &std::path::Path) -> Error {
     let kind = match e.kind() {
         std::io::ErrorKind::NotFound => ErrorKind::NotFound,
         std::io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+        std::io::ErrorKind::IsADirectory => ErrorKind::Invalid,
         _ => ErrorKind::Unavailable,
     };
     Error::new(kind, e.to_string())

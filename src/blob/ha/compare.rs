@@ -1,0 +1,159 @@
+//! A comparison of every copy from outside, beside a server that runs: changes nothing and takes nothing over.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind as ErrorOf, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::{ErrorKind, Result};
+use crate::store::blocking;
+
+use super::super::key::{BlobKey, Digest, Digester};
+use super::super::layout::LocalPath;
+use super::super::local::io_error;
+use super::super::server::{Finding, Place, RefusedJob, ScrubReport};
+use super::{HaStore, Object};
+
+/// Read at once from a local file, in bytes.
+const PIECE_BYTES: usize = 1024 * 1024;
+
+/// What all copies are like.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// The newest epoch.
+    pub epoch: u64,
+    /// What was compared and found; nothing in it is repaired.
+    pub scrub: ScrubReport,
+    /// Jobs whose newest manifest cannot be read: their objects were not compared.
+    pub refused: Vec<RefusedJob>,
+}
+
+/// Reads every retained object that a newest manifest names, and every blob in the local `directory`. Costs two
+/// listings, a read per job, and one request per 8 MiB of objects.
+///
+/// # Errors
+///
+/// `NotFound` if no server ever owned the cluster; what store and file system answer.
+pub async fn compare(ha: &HaStore, directory: &Path) -> Result<Comparison> {
+    let epoch = ha.owned_epoch().await?;
+    let mut local = BTreeMap::new();
+    let mut report = ScrubReport::default();
+    for (key, path) in local_blobs(directory).await? {
+        let Some(digest) = digest_of(path).await? else {
+            continue;
+        };
+        report.copies += 1;
+        report.bytes = report.bytes.saturating_add(digest.size);
+        let good = digest == key.digest;
+        if !good {
+            report.findings.push(Finding {
+                key: key.clone(),
+                place: Place::Local,
+                what: format!("its bytes are those of {digest}"),
+                repaired: false,
+            });
+        }
+        local.insert(key, good);
+    }
+    let listed = ha.everything().await?;
+    let numbers = HaStore::manifest_numbers(&listed);
+    let mut refused = Vec::new();
+    for job in HaStore::jobs(&listed) {
+        let manifest = match ha.newest_manifest(&numbers, &job).await {
+            Ok(None) => continue,
+            Ok(Some(manifest)) => manifest,
+            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                let why = e.to_string();
+                refused.push(RefusedJob { job, why });
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        if manifest.content.state.is_terminal() {
+            continue;
+        }
+        for entry in &manifest.content.entries {
+            let key = BlobKey {
+                job: job.clone(),
+                digest: entry.digest,
+            };
+            let object = ha.examine(&job, &entry.object, |_| async {}).await?;
+            if object != Object::Missing {
+                report.copies += 1;
+                report.bytes = report.bytes.saturating_add(entry.digest.size);
+            }
+            let wrong = match object {
+                Object::Good => None,
+                Object::Missing => Some("it is missing".to_string()),
+                Object::Damaged(what) => Some(what),
+            };
+            if wrong.is_some() && local.get(&key) != Some(&true) {
+                report.lost.push(key.clone());
+            }
+            report.findings.extend(wrong.map(|what| Finding {
+                key,
+                place: Place::Ha,
+                what,
+                repaired: false,
+            }));
+        }
+    }
+    Ok(Comparison {
+        epoch,
+        scrub: report,
+        refused,
+    })
+}
+
+async fn local_blobs(directory: &Path) -> Result<Vec<(BlobKey, PathBuf)>> {
+    let directory = directory.to_path_buf();
+    blocking(move || {
+        let mut found = Vec::new();
+        let mut folders = vec![directory.join("jobs")];
+        while let Some(folder) = folders.pop() {
+            let fail = |e| io_error(e, "list", &folder);
+            let entries = match std::fs::read_dir(&folder) {
+                Ok(entries) => entries,
+                Err(e) if e.kind() == ErrorOf::NotFound => continue,
+                Err(e) => return Err(fail(e)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(fail)?;
+                let path = entry.path();
+                if entry.file_type().map_err(fail)?.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let name = path.strip_prefix(&directory).ok().and_then(Path::to_str);
+                if let Some(Ok(LocalPath::Blob(job, digest))) = name.map(LocalPath::parse) {
+                    found.push((BlobKey { job, digest }, path));
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    })
+    .await
+}
+
+/// What is in a file; none if it went meanwhile.
+async fn digest_of(path: PathBuf) -> Result<Option<Digest>> {
+    blocking(move || {
+        let mut file = match std::fs::File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorOf::NotFound => return Ok(None),
+            Err(e) => return Err(io_error(e, "read", &path)),
+        };
+        let mut digester = Digester::default();
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            match file.read(&mut piece) {
+                Ok(0) => return Ok(Some(digester.finish())),
+                Ok(n) => digester.update(piece.get(..n).unwrap_or_default()),
+                Err(e) => return Err(io_error(e, "read", &path)),
+            }
+        }
+    })
+    .await
+}
