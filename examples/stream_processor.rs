@@ -2,8 +2,8 @@
 //! a crash in the middle of one, recovery with five subtasks in place of two, a second job that is started
 //! from the first one without claiming it, and the end of the first one's folder.
 //!
-//! `cargo run --example stream_processor [URL]`, on local disk or any store; without an URL in a temporary
-//! folder.
+//! `cargo run --example stream_processor [URL]`, on local disk or any store, in a folder without snapshots; without
+//! an URL in a temporary folder. The second job's snapshots are left, to be looked at.
 
 // An example talks to a person.
 #![allow(clippy::print_stdout)]
@@ -16,7 +16,7 @@ use forkpoint::snapshot::native::Partition;
 use forkpoint::store::{Location, Stores};
 use forkpoint::writer::{
     Acknowledgement, CommittedSnapshot, Details, Job, JobDescription, JobOptions, Restored,
-    Retention, SnapshotWriter, Source, Start, State, SubtaskOrder, SubtaskWriter,
+    Retention, SnapshotWriter, Source, Start, State, SubtaskOrder, SubtaskWriter, find_snapshots,
 };
 use forkpoint::{Error, Result};
 
@@ -123,10 +123,13 @@ impl Engine {
                 }
             }
         }
+        let whose = match restored.own {
+            true => "its own".to_string(),
+            false => restored.mode.to_string(),
+        };
         println!(
-            "  restored checkpoint {} ({}): offset {}, {} files to duplicate",
+            "  restored checkpoint {} ({whose}): offset {}, {} files to duplicate",
             restored.manifest.number,
-            restored.mode,
             self.offset,
             restored.plan.tasks.len()
         );
@@ -293,5 +296,15 @@ pub(crate) fn place(name: &str) -> Result<Location> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    run(&Stores::from_env(), &place("forkpoint-stream-processor")?).await
+    let (stores, root) = (Stores::from_env(), place("forkpoint-stream-processor")?);
+    for job in ["first", "second"] {
+        let home = root.join(job)?;
+        if !find_snapshots(&stores, &home).await?.is_empty() {
+            let why = "there are snapshots of an earlier run; name another folder";
+            return Err(Error::invalid(why).at(home));
+        }
+    }
+    run(&stores, &root).await?;
+    println!("what is left: cargo run -- ls {root}");
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! A training loop whose eight ranks write their shards in the background while the loop goes on: resumed after
 //! a crash, the last three checkpoints and the best one kept.
 //!
-//! `cargo run --example training_checkpoint [URL]`, on local disk or any store; without an URL in a temporary
-//! folder.
+//! `cargo run --example training_checkpoint [URL]`, on local disk or any store, in a folder without snapshots; without
+//! an URL in a temporary folder. The checkpoints that are kept are left, to be looked at.
 
 // An example talks to a person.
 #![allow(clippy::print_stdout)]
@@ -262,5 +262,12 @@ pub(crate) fn place(name: &str) -> Result<Location> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    run(&Stores::from_env(), &place("forkpoint-training")?).await
+    let (stores, home) = (Stores::from_env(), place("forkpoint-training")?);
+    if !find_snapshots(&stores, &home).await?.is_empty() {
+        let why = "there are snapshots of an earlier run; name another folder";
+        return Err(Error::invalid(why).at(home));
+    }
+    run(&stores, &home).await?;
+    println!("what is left: cargo run -- ls {home}");
+    Ok(())
 }

@@ -14,18 +14,23 @@ use forkpoint::writer::{
 };
 use forkpoint::{Error, ErrorKind, Result};
 
+const USAGE: &str = "usage: write_snapshot FOLDER URL [FILES_AT_ONCE [PART_MIB]]";
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (Some(folder), Some(url)) = (args.first(), args.get(1)) else {
-        return Err(Error::invalid("say which folder, and where to"));
+        return Err(Error::invalid(USAGE));
     };
-    let number =
-        |n: usize, default: u64| args.get(n).and_then(|a| a.parse().ok()).unwrap_or(default);
+    let number = |n: usize, default: u64| match args.get(n).map(|a| a.parse::<u32>()) {
+        None => Ok(default),
+        Some(Ok(number)) => Ok(u64::from(number)),
+        Some(Err(_)) => Err(Error::invalid(USAGE)),
+    };
     let mut options = WriteOptions::default();
-    options.files_at_once = number(2, options.files_at_once as u64) as usize;
+    options.files_at_once = number(2, options.files_at_once as u64)? as usize;
     options.upload = UploadOptions {
-        part_size: number(3, options.upload.part_size >> 20) << 20,
+        part_size: number(3, options.upload.part_size >> 20)? << 20,
         ..options.upload
     };
 
@@ -46,6 +51,9 @@ async fn main() -> Result<()> {
     let failed = |e: std::io::Error| Error::new(ErrorKind::NotFound, e.to_string()).at(folder);
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
+        if !entry.path().is_file() {
+            return Err(Error::invalid("this is no file").at(entry.path().display()));
+        }
         state = state.exclusive(entry.file_name().to_string_lossy(), entry.path());
     }
     let order = attempt.order("files", 0)?;

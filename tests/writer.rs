@@ -21,37 +21,9 @@ use forkpoint::writer::{
     State, SubtaskOrder, find_snapshots,
 };
 use support::engine::{
-    checkpoint, content, done, fetch_all, fresh, from, options, start, write_all, write_part,
+    checkpoint, content, done, fetch_all, fresh, from, job, round, start, write_all, write_part,
 };
 use support::{Service, delete_all, emulator_stores, local_stores, run, run_json, temp};
-
-fn job() -> JobDescription {
-    JobDescription::new("orders")
-        .operator("source", 1)
-        .operator("counts", 2)
-}
-
-/// Round `n` of a job: the source has its offset; each subtask of `counts` has two new files and refers to
-/// those of earlier rounds.
-fn round(n: u32) -> impl Fn(&SubtaskOrder) -> Vec<State> {
-    move |order| {
-        let own = order.subtask;
-        if order.operator != "counts" {
-            return vec![State::shard("offset").inline(format!("{n}"))];
-        }
-        let mut counts = State::keyed("counts", order.key_groups);
-        for file in &order.reusable {
-            counts = counts.reuse(&file.name, &file.file);
-        }
-        let shared = format!("shared-{n}-{own}");
-        let private = format!("private-{n}-{own}");
-        vec![
-            counts
-                .shared(&shared, content(&shared, 3_000))
-                .exclusive(&private, content(&private, 500)),
-        ]
-    }
-}
 
 /// The offset that a restored job goes on from.
 fn offset(lines: &[String]) -> &str {
@@ -499,7 +471,7 @@ async fn a_claimed_snapshot_is_built_upon_and_a_legacy_one_is_only_referred_to()
         &claim,
         JobOptions {
             also: vec![root.clone()],
-            ..options()
+            ..JobOptions::default()
         },
     )
     .await
@@ -516,7 +488,7 @@ async fn a_claimed_snapshot_is_built_upon_and_a_legacy_one_is_only_referred_to()
     assert_eq!(next.reused_bytes, 6_000);
     // A second claim comes too late.
     let late = root.join("late").unwrap();
-    let e = Job::start(&stores, &late, &job(), &claim, options())
+    let e = Job::start(&stores, &late, &job(), &claim, JobOptions::default())
         .await
         .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
@@ -555,15 +527,27 @@ async fn a_damaged_file_is_never_restored() {
     }
     assert_eq!(failures, 1);
     std::fs::write(&path, &bytes[1..]).unwrap();
-    let e = Job::start(&stores, &home, &job(), &Start::newest(), options())
-        .await
-        .unwrap_err();
+    let e = Job::start(
+        &stores,
+        &home,
+        &job(),
+        &Start::newest(),
+        JobOptions::default(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Corrupt);
     assert!(e.to_string().contains(at.name()), "{e}");
     std::fs::remove_file(&path).unwrap();
-    let e = Job::start(&stores, &home, &job(), &Start::newest(), options())
-        .await
-        .unwrap_err();
+    let e = Job::start(
+        &stores,
+        &home,
+        &job(),
+        &Start::newest(),
+        JobOptions::default(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Corrupt);
 }
 
@@ -591,9 +575,15 @@ async fn operators_come_and_go_and_shards_are_dealt_out() {
     assert_eq!(sizes, [3, 3, 2]);
 
     let other = JobDescription::new("training").operator("others", 2);
-    let e = Job::start(&stores, &home, &other, &Start::newest(), options())
-        .await
-        .unwrap_err();
+    let e = Job::start(
+        &stores,
+        &home,
+        &other,
+        &Start::newest(),
+        JobOptions::default(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Refused);
     assert!(e.to_string().contains("ranks"), "{e}");
     let other = other.allow_dropped();
@@ -666,7 +656,7 @@ async fn an_attempt_whose_time_is_up_neither_writes_nor_commits() {
     let (stores, home) = (local_stores(), root.join("orders").unwrap());
     let short = JobOptions {
         timeout: Duration::from_millis(400),
-        ..options()
+        ..JobOptions::default()
     };
     let (running, _) = Job::start(&stores, &home, &job(), &Start::newest(), short)
         .await
@@ -839,9 +829,15 @@ async fn elements_of_one_state_are_never_given_to_two_subtasks() {
     let at = written.directory.join("_forkpoint.json").unwrap();
     std::fs::write(at.local_path().unwrap(), manifest.encode().unwrap()).unwrap();
     let two = JobDescription::new("orders").operator("source", 2);
-    let e = Job::start(&stores, &home, &two, &Start::newest(), options())
-        .await
-        .unwrap_err();
+    let e = Job::start(
+        &stores,
+        &home,
+        &two,
+        &Start::newest(),
+        JobOptions::default(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
     assert!(e.to_string().contains("splits"), "{e}");
     let (_, restored) = start(&stores, &home, &one, &Start::newest()).await;

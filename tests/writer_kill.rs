@@ -20,12 +20,12 @@ use forkpoint::ownership::{Access, CleanPolicy, Lineage, survey};
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::store::{Location, Stores};
 use forkpoint::writer::{
-    Acknowledgement, CommitOutcome, Details, Job, JobDescription, Restored, Retention, Start,
-    State, SubtaskOrder, SubtaskWriter, find_snapshots,
+    Acknowledgement, CommitOutcome, Details, Job, JobDescription, JobOptions, Restored, Retention,
+    Start, State, SubtaskOrder, SubtaskWriter, find_snapshots,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use support::engine::{content, fetch_all, options};
+use support::engine::{content, fetch_all, write_options};
 use support::local_stores;
 
 const ROLE: &str = "FORKPOINT_TEST_ROLE";
@@ -92,7 +92,14 @@ fn history(user: &serde_json::Map<String, serde_json::Value>) -> Vec<String> {
 /// read may be let go: only what is still the newest must be whole.
 async fn restore(stores: &Stores, home: &Location) -> Result<(Job, Option<Restored>), String> {
     for _ in 0..20 {
-        let started = Job::start(stores, home, &job(), &Start::newest(), options()).await;
+        let started = Job::start(
+            stores,
+            home,
+            &job(),
+            &Start::newest(),
+            JobOptions::default(),
+        )
+        .await;
         let (job, restored) = match started {
             Ok(started) => started,
             Err(e) if e.kind() == ErrorKind::Conflict => continue,
@@ -207,7 +214,7 @@ async fn work(folder: &Path, subtask: u32) {
                     continue;
                 }
                 let order = SubtaskOrder::from_json(&bytes).unwrap();
-                let writer = SubtaskWriter::new(&stores, &order).with_options(options().write);
+                let writer = SubtaskWriter::new(&stores, &order).with_options(write_options());
                 if let Ok(ack) = writer.write(states(&order)).await {
                     publish(&ack_at, &ack.to_json().unwrap());
                 }

@@ -20,7 +20,8 @@ use super::{Output, exit, location};
 pub(super) struct Args {
     /// The snapshot's folder, such as s3://prod/ckpt/3f2a.../chk-42.
     snapshot: String,
-    /// The job: its id, or any name that you will find again.
+    /// The job: its id, or any name that you will find again. A job of forkpoint's own snapshot writer is known
+    /// by the location of its folder, such as s3://prod/jobs/orders.
     #[arg(long)]
     job: String,
     /// The job's restore mode: claim, no-claim or legacy.

@@ -10,7 +10,7 @@ use crate::store::Location;
 
 use super::access::Access;
 use super::evidence::incomplete_error;
-use super::identity::SnapshotId;
+use super::identity::{SnapshotId, same_job};
 use super::lineage::{Amount, Lineage};
 use super::pin::{list, refuse_going, tidy};
 use super::record::{
@@ -25,7 +25,8 @@ use super::verdict::{NeedReason, has_completed, recorded_needs};
 pub struct ClaimRequest {
     /// The folder of the snapshot.
     pub snapshot: Location,
-    /// The job: the path of its folder below the root, its last part, or any name.
+    /// The job: the location of its folder, the path of that below the root, its last part, or any name.
+    /// Only a location tells jobs whose folders end alike from each other.
     pub job: String,
     /// Whether it takes the snapshot over.
     pub mode: RestoreMode,
@@ -114,7 +115,7 @@ pub fn find_conflicts(
         .iter()
         .filter(|(of, _)| *of == own.directory)
     {
-        if claim.job != job {
+        if !same_job(&claim.job, job) {
             conflicts.push(Conflict::ClaimedBy(claim.job.clone()));
         }
     }
@@ -127,7 +128,8 @@ pub fn find_conflicts(
         .iter()
         .filter(|(of, _)| *of == own.directory)
     {
-        if restore.job != job && !has_completed(survey, own, &restore.job, restore.created_unix_ms)
+        if !same_job(&restore.job, job)
+            && !has_completed(survey, own, &restore.job, restore.created_unix_ms)
         {
             conflicts.push(Conflict::NeededByJob(restore.job.clone(), restore.mode));
         }
@@ -364,7 +366,7 @@ async fn write(
                 RestoreMode::Claim => record::decode::<Claim>(&bytes, &at)?.job,
                 _ => record::decode::<Restore>(&bytes, &at)?.job,
             };
-            match holder == request.job {
+            match same_job(&holder, &request.job) {
                 true => Ok(None),
                 false => Err(refused(node, &Conflict::ClaimedBy(holder), 1)),
             }
@@ -389,7 +391,7 @@ async fn look_again(
         let at = claim_at(&node.directory)?;
         return match access.read(&at, RECORD_LIMIT_BYTES).await {
             Ok(bytes) => match record::decode::<Claim>(&bytes, &at)? {
-                claim if claim.job != request.job => {
+                claim if !same_job(&claim.job, &request.job) => {
                     Err(refused(node, &Conflict::ClaimedBy(claim.job), 1))
                 }
                 _ => Ok(()),
@@ -410,7 +412,7 @@ async fn look_again(
             .restores
             .iter()
             .any(|(_, r)| r.nonce == restore.nonce);
-        if restore.job != request.job && !is_known {
+        if !same_job(&restore.job, &request.job) && !is_known {
             return Err(refused(
                 node,
                 &Conflict::NeededByJob(restore.job, restore.mode),
@@ -449,7 +451,7 @@ pub async fn release(
         match access.read(&at, RECORD_LIMIT_BYTES).await {
             Ok(bytes) => {
                 let claim: Claim = record::decode(&bytes, &at)?;
-                if claim.job != job {
+                if !same_job(&claim.job, job) {
                     return Err(Error::refused(format!("job {} has claimed it", claim.job))
                         .during("release")
                         .at(snapshot));

@@ -39,15 +39,40 @@ impl SnapshotId {
         }
     }
 
-    /// True if `job` names this snapshot's job: the path below the root, or its last part.
+    /// True if `job` names this snapshot's job: the path below the root, its last part, or the location of
+    /// its folder. Only the location tells two jobs whose folders end alike from each other.
     pub fn is_of_job(&self, job: &str) -> bool {
-        !job.is_empty() && (self.job == job || self.job.rsplit('/').next() == Some(job))
+        let is_name = self.job == job || self.job.rsplit('/').next() == Some(job);
+        !job.is_empty() && (is_name || self.is_of_home(job))
+    }
+
+    /// True if `home` is the location of the job's folder, however its scheme is spelled.
+    fn is_of_home(&self, home: &str) -> bool {
+        // Asked for each snapshot there is: mostly the end of the text says no.
+        let folder = || match self.job.is_empty() {
+            true => self.root.clone(),
+            false => self.root.child(&self.job),
+        };
+        home.trim_end_matches('/').ends_with(&self.job)
+            && location_of(home).is_some_and(|at| at == folder())
     }
 
     /// The job for people: ids shortened to eight digits.
     pub fn short_job(&self) -> String {
         short_job(&self.job)
     }
+}
+
+/// The location that a job's name is, if it is one.
+fn location_of(job: &str) -> Option<Location> {
+    job.contains(":/")
+        .then(|| Location::parse(job).ok())
+        .flatten()
+}
+
+/// True if two names are one job's: the same text, or one location however its scheme is spelled.
+pub(crate) fn same_job(a: &str, b: &str) -> bool {
+    a == b || matches!((location_of(a), location_of(b)), (Some(a), Some(b)) if a == b)
 }
 
 /// A job's path with ids shortened to eight digits.
@@ -109,6 +134,24 @@ mod tests {
             "chk-7"
         );
         assert_eq!(SnapshotId::new(&root, &root, 7).name, "r");
+    }
+
+    #[test]
+    fn a_location_names_one_job_where_the_end_of_it_names_two() {
+        let root = Location::parse("s3://b/jobs").unwrap();
+        let prod = SnapshotId::new(&root, &root.child("prod/orders/chk-7"), 7);
+        let staging = SnapshotId::new(&root, &root.child("staging/orders/chk-7"), 7);
+        assert!(prod.is_of_job("orders") && staging.is_of_job("orders"));
+        assert!(prod.is_of_job("prod/orders") && !staging.is_of_job("prod/orders"));
+        for home in ["s3://b/jobs/prod/orders", "s3a://b/jobs/prod/orders/"] {
+            assert!(prod.is_of_job(home) && !staging.is_of_job(home), "{home}");
+            assert!(same_job(home, "s3n://b/jobs/prod/orders"));
+        }
+        assert!(!prod.is_of_job("s3://c/jobs/prod/orders"));
+        assert!(!prod.is_of_job("s3://b/jobs/prod"));
+        let alone = SnapshotId::new(&root, &root.child("chk-7"), 7);
+        assert!(alone.is_of_job("s3://b/jobs") && !alone.is_of_job("s3://b/jobs/x"));
+        assert!(!same_job("orders", "s3://b/orders") && !same_job("s3://b/a", "s3://b/b"));
     }
 
     #[test]

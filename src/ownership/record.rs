@@ -61,7 +61,8 @@ pub struct Claim {
     pub version: u32,
     /// Random.
     pub nonce: String,
-    /// The job that took it over: the path of its folder below the root, its last part, or any name.
+    /// The job that took it over: the location of its folder, the path of that below the root, its last part,
+    /// or any name.
     pub job: String,
     /// When it was written, in milliseconds since 1970.
     pub created_unix_ms: u64,
@@ -77,7 +78,7 @@ pub struct Restore {
     pub version: u32,
     /// Random.
     pub nonce: String,
-    /// The job that was started.
+    /// The job that was started, named as in [`Claim::job`].
     pub job: String,
     /// `no-claim`: it needs the snapshot until a checkpoint of it stands alone. `legacy`: for ever.
     pub mode: RestoreMode,

@@ -10,6 +10,8 @@ use md5::{Digest, Md5};
 
 use crate::error::{Error, ErrorKind, Result};
 
+use super::digest::{RunningSha256, Sha256Sum};
+
 /// From this size on hashing is work for another thread.
 const OFF_THREAD_FROM_BYTES: usize = 256 * 1024;
 
@@ -53,6 +55,39 @@ impl Md5Sum {
     }
 }
 
+/// Both sums that a request to S3 has: one in its `Content-MD5`, one in its signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) md5: Md5Sum,
+    pub(crate) sha256: Sha256Sum,
+}
+
+/// Both sums are fed with pieces of so many bytes, which stay in the processor's cache from one to the other.
+const PIECE_BYTES: usize = 32 * 1024;
+
+impl Sums {
+    /// The sums of `bytes`, in one pass over them.
+    pub(crate) async fn of(bytes: &Bytes) -> Result<Sums> {
+        if bytes.len() < OFF_THREAD_FROM_BYTES {
+            return Ok(Sums::at_once(bytes));
+        }
+        let bytes = bytes.clone();
+        super::blocking(move || Ok(Sums::at_once(&bytes))).await
+    }
+
+    fn at_once(bytes: &[u8]) -> Sums {
+        let (mut md5, mut sha256) = (Md5::new(), RunningSha256::default());
+        for piece in bytes.chunks(PIECE_BYTES) {
+            md5.update(piece);
+            sha256.add(piece);
+        }
+        Sums {
+            md5: Md5Sum(md5.finalize().into()),
+            sha256: sha256.sum(),
+        }
+    }
+}
+
 /// The sum of bytes that come one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Running(Md5);
@@ -77,6 +112,22 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn two_sums_of_one_pass_are_those_of_two() {
+        for len in [
+            0,
+            1,
+            PIECE_BYTES,
+            PIECE_BYTES + 1,
+            OFF_THREAD_FROM_BYTES + 7,
+        ] {
+            let bytes: Bytes = (0..len).map(|n| (n % 251) as u8).collect();
+            let sums = Sums::of(&bytes).await.unwrap();
+            assert_eq!(sums.md5, Md5Sum::of(&bytes).await.unwrap(), "{len}");
+            assert_eq!(sums.sha256, Sha256Sum::of(&bytes), "{len}");
+        }
+    }
 
     #[tokio::test]
     async fn sums_and_tags_agree() {

@@ -1,6 +1,7 @@
 //! From acknowledgements to a manifest: what contradicts the rules is refused. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::Map;
 
@@ -51,7 +52,8 @@ pub(super) struct AttemptShape {
 pub(super) fn check_acknowledgement(
     shape: &AttemptShape,
     ack: &Acknowledgement,
-    reusable: &[ReusableFile],
+    operator: usize,
+    reusable: &[Arc<ReusableFile>],
 ) -> Result<()> {
     let refuse = |file: &AcknowledgedFile, why: &str| {
         Err(Error::refused(format!(
@@ -82,8 +84,12 @@ pub(super) fn check_acknowledgement(
             return refuse(file, "that a savepoint would share with other snapshots");
         }
     }
+    let key_groups = shape
+        .operators
+        .get(operator)
+        .map_or(0, |o| o.max_parallelism);
     for state in &ack.states {
-        check_partition(&state.name, state.partition)?;
+        check_partition(&state.name, state.partition, key_groups)?;
         let most = ack.files.len();
         if state.files.iter().any(|(n, _)| *n as usize >= most) {
             return Err(Error::invalid(format!(
@@ -95,9 +101,26 @@ pub(super) fn check_acknowledgement(
     Ok(())
 }
 
-/// Refuses a state of several elements: whoever gets some of them could not tell which are its own.
-pub(super) fn check_partition(name: &str, partition: Partition) -> Result<()> {
+/// Refuses a state of several elements, since whoever gets some of them could not tell which are its own, and
+/// one with key groups that its operator, which has `max_parallelism` of them, does not have.
+pub(super) fn check_partition(
+    name: &str,
+    partition: Partition,
+    max_parallelism: u32,
+) -> Result<()> {
     match partition {
+        // As it was read it may be anything.
+        Partition::KeyGroups { range }
+            if KeyGroupRange::new(range.first(), range.len()).is_err()
+                || range.end() > max_parallelism =>
+        {
+            Err(Error::invalid(format!(
+                "state `{name}` has {} key groups from {} on, which are not among the {max_parallelism} of its operator",
+                range.len(),
+                range.first()
+            ))
+            .hint("take the key groups from the order, and those of states of old from their own"))
+        }
         Partition::Split { elements } if elements != 1 => Err(Error::invalid(format!(
             "state `{name}` has {elements} elements, where the writer takes one for a state"
         ))
@@ -219,8 +242,8 @@ pub(super) fn manifest(
 pub(super) fn reusable_of(
     manifest: &Manifest,
     directory: &Location,
-) -> Result<HashMap<SubtaskKey, Vec<ReusableFile>>> {
-    let mut by_subtask: HashMap<SubtaskKey, Vec<ReusableFile>> = HashMap::new();
+) -> Result<HashMap<SubtaskKey, Vec<Arc<ReusableFile>>>> {
+    let mut by_subtask: HashMap<SubtaskKey, Vec<Arc<ReusableFile>>> = HashMap::new();
     for (n, operator) in manifest.operators.iter().enumerate() {
         for subtask in &operator.subtasks {
             let own = by_subtask.entry((n, subtask.subtask)).or_default();
@@ -237,14 +260,14 @@ pub(super) fn add_reusable(
     manifest: &Manifest,
     directory: &Location,
     state: &ManifestState,
-    to: &mut Vec<ReusableFile>,
+    to: &mut Vec<Arc<ReusableFile>>,
 ) -> Result<()> {
     for used in &state.files {
         let Some(file) = manifest.files.get(used.file as usize) else {
             continue;
         };
         if file.scope == ManifestScope::Shared {
-            to.push(ReusableFile {
+            to.push(Arc::new(ReusableFile {
                 state: state.name.clone(),
                 name: used.name.clone(),
                 key_groups: match state.partition {
@@ -256,7 +279,7 @@ pub(super) fn add_reusable(
                     size: file.size,
                     sha256: file.sha256,
                 },
-            });
+            }));
         }
     }
     Ok(())

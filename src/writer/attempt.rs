@@ -1,13 +1,14 @@
 //! One attempt at one snapshot, as its coordinator sees it: orders out, acknowledgements in, commit or abort.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::unpin;
+use crate::ownership::clean::remove_ended;
+use crate::ownership::{refuse_destination, unpin};
 use crate::snapshot::RestoreMode;
 use crate::snapshot::native::{MANIFEST_LIMIT_BYTES, Manifest, ManifestKind, ManifestScope};
 use crate::store::Location;
@@ -15,7 +16,7 @@ use crate::store::Location;
 use super::assemble::{self, AttemptShape, SubtaskKey};
 use super::coordinator::{Job, lost};
 use super::names;
-use super::order::{Acknowledgement, ORDER_VERSION, Origin, SubtaskOrder};
+use super::order::{Acknowledgement, FileRef, ORDER_VERSION, Origin, SubtaskOrder};
 use super::restore::release_source;
 use super::uploads::now;
 
@@ -24,7 +25,7 @@ use super::uploads::now;
 pub struct Details {
     /// Numbers by which snapshots are compared, such as a loss; finite ones.
     pub metrics: BTreeMap<String, f64>,
-    /// Anything.
+    /// Anything small: with the metrics at most 100,000 values and 1 MiB of text.
     pub user: Map<String, Value>,
 }
 
@@ -113,6 +114,7 @@ impl SnapshotWriter {
                     operator: operator.id.clone(),
                     subtask,
                     key_groups: operator.key_groups(subtask),
+                    max_parallelism: operator.max_parallelism,
                     reusable: match is_checkpoint {
                         true => state.reusable.get(&key).cloned().unwrap_or_default(),
                         false => Vec::new(),
@@ -202,7 +204,7 @@ impl SnapshotWriter {
         }
         let order = self.orders.get(&key);
         let reusable = order.map_or(&[][..], |order| &order.reusable);
-        assemble::check_acknowledgement(&self.shape, &ack, reusable)?;
+        assemble::check_acknowledgement(&self.shape, &ack, key.0, reusable)?;
         self.acks.insert(key, ack);
         Ok(true)
     }
@@ -228,7 +230,8 @@ impl SnapshotWriter {
     ///
     /// # Cost
     ///
-    /// Two small writes, a listing and some deletes; a look at each file that an attempt before had left.
+    /// Two small writes, a listing and some deletes; a look at each file that an attempt before had left, and for
+    /// the first checkpoint of a job started without claim at each duplicate.
     ///
     /// # Errors
     ///
@@ -303,7 +306,7 @@ impl SnapshotWriter {
         if self.is_expired() {
             return Err(too_late());
         }
-        self.look_at_unconfirmed().await?;
+        self.look_at_unused().await?;
         let is_checkpoint = self.shape.kind == ManifestKind::Checkpoint;
         if is_checkpoint {
             let mut state = self.job.0.state();
@@ -330,24 +333,41 @@ impl SnapshotWriter {
         Ok((manifest, Bytes::from(bytes)))
     }
 
-    /// A clean may have taken what an attempt before had left, since a subtask has looked at it.
-    async fn look_at_unconfirmed(&self) -> Result<()> {
+    /// A clean may have taken what no snapshot refers to since a subtask has looked at it: what an attempt before
+    /// had left, and duplicates, which one of long ago may have made.
+    async fn look_at_unused(&self) -> Result<()> {
+        let duplicates: HashSet<Location> = {
+            let state = self.job.0.state();
+            let tasks = state.duplicates.values().flatten();
+            tasks.map(|task| task.destination.clone()).collect()
+        };
         let files = self.acks.values().flat_map(|ack| &ack.files);
-        let unconfirmed: Vec<Location> = files
-            .filter(|f| f.origin == Origin::Unconfirmed)
-            .map(|f| f.file.location.clone())
+        let unused: Vec<&FileRef> = files
+            .filter(|f| match f.origin {
+                Origin::Uploaded => false,
+                Origin::Unconfirmed => true,
+                Origin::Reused => duplicates.contains(&f.file.location),
+            })
+            .map(|f| &f.file)
             .collect();
-        let there = self.job.0.stores.stat_all(&unconfirmed).await?;
-        match unconfirmed
-            .iter()
-            .find(|at| !matches!(there.get(at), Some(Some(_))))
-        {
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let stores = &self.job.0.stores;
+        // Duplicates have the same names at each try, and may be older than anything that a clean passes over.
+        if unused.iter().any(|f| duplicates.contains(&f.location)) {
+            refuse_destination(stores, &self.shape.directory).await?;
+        }
+        let places: Vec<Location> = unused.iter().map(|f| f.location.clone()).collect();
+        let there = stores.stat_all(&places).await?;
+        let is_there = |file: &FileRef| matches!(there.get(&file.location), Some(Some(stat)) if stat.size == file.size);
+        match unused.into_iter().find(|file| !is_there(file)) {
             None => Ok(()),
             Some(gone) => Err(Error::new(
                 ErrorKind::Conflict,
-                "a file that an attempt before had left has gone",
+                "a file that no snapshot referred to yet has gone since a subtask has looked at it",
             )
-            .at(gone)
+            .at(&gone.location)
             .hint("begin another attempt")),
         }
     }
@@ -419,18 +439,22 @@ impl SnapshotWriter {
         }
         // No other attempt at this number or a lower one can be committed any more.
         let uploads = names::uploads(&shape.home)?;
+        let mut left_by_cleaners = false;
         for (at, _) in listed {
+            let below = own.strip(&at).unwrap_or_default();
+            left_by_cleaners |= below.starts_with("going/") || below.starts_with("clean/");
             let number = match uploads.contains(&at) {
                 true => names::number_of_uploads(&at),
                 false => names::number_of_pin(&at),
             };
-            if number.is_some_and(|number| number <= shape.number)
-                || is_left_over(own.strip(&at).unwrap_or_default())
-            {
+            if number.is_some_and(|number| number <= shape.number) || is_left_over(below) {
                 over.push(at);
             }
         }
         self.remove(over).await;
+        if left_by_cleaners && let Err(e) = remove_ended(stores, &shape.home).await {
+            tracing::warn!(home = %shape.home, error = %e, "what a clean has left stays");
+        }
         Ok(None)
     }
 

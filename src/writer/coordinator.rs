@@ -17,7 +17,7 @@ use super::catalog;
 use super::job::{JobDescription, JobOptions, Source, Start};
 use super::names;
 use super::order::ReusableFile;
-use super::restore::{self, Restored, fresh_shapes};
+use super::restore::{self, JobSource, Restored, fresh_shapes};
 use super::uploads::now;
 
 /// How long after an attempt's deadline its pin still holds: another machine's clock may be wrong by so
@@ -54,7 +54,7 @@ pub(super) struct State {
     /// The highest number of a checkpoint.
     pub(super) highest: i64,
     /// What the next checkpoint may refer to.
-    pub(super) reusable: HashMap<SubtaskKey, Vec<ReusableFile>>,
+    pub(super) reusable: HashMap<SubtaskKey, Vec<Arc<ReusableFile>>>,
     /// The snapshot that this is of, if it lies in the folder of the job.
     pub(super) base: Option<Location>,
     pub(super) registry: SharedStateRegistry,
@@ -63,7 +63,7 @@ pub(super) struct State {
     /// Those of them that are made.
     pub(super) duplicated: HashSet<Location>,
     /// The snapshot that the job needs until its first checkpoint is complete.
-    pub(super) source: Option<Restored>,
+    pub(super) source: Option<JobSource>,
     /// Attempts at the next number may have left files.
     pub(super) look_for_uploads: bool,
     /// The highest number of a checkpoint in the job's folder that this coordinator knows of.
@@ -184,7 +184,11 @@ impl Job {
             state.base = own.then(|| planned.restored.snapshot.clone());
             state.reusable = planned.reusable;
             state.duplicates = planned.duplicates;
-            state.source = Some(planned.restored.clone());
+            state.source = Some(JobSource {
+                snapshot: planned.restored.snapshot.clone(),
+                mode,
+                own,
+            });
             operators = planned.operators;
             restored = Some(planned.restored);
         }
@@ -372,7 +376,7 @@ impl Inner {
         &self,
         manifest: &Manifest,
         directory: &Location,
-    ) -> Result<Option<Restored>> {
+    ) -> Result<Option<JobSource>> {
         let reusable = reusable_of(manifest, directory)?;
         let mut state = self.state();
         let mut files = Vec::with_capacity(manifest.files.len());

@@ -12,8 +12,6 @@ use crate::restore::{
 use crate::snapshot::{MAX_KEY_GROUPS, RestoreMode};
 use crate::store::Location;
 
-use super::write::WriteOptions;
-
 /// A part of a job whose state is found again by an id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorDescription {
@@ -167,14 +165,13 @@ impl Start {
     }
 }
 
-/// How a job writes and restores.
+/// How a job writes and restores. How each subtask writes is its own affair:
+/// [`SubtaskWriter::with_options`](super::SubtaskWriter::with_options).
 #[derive(Debug, Clone)]
 pub struct JobOptions {
     /// How long an attempt may take. What it builds upon is kept from cleaners for so long; later it
     /// cannot commit.
     pub timeout: Duration,
-    /// How subtasks write.
-    pub write: WriteOptions,
     /// Other roots whose jobs may use the snapshot that a job is started from.
     pub also: Vec<Location>,
 }
@@ -183,7 +180,6 @@ impl Default for JobOptions {
     fn default() -> JobOptions {
         JobOptions {
             timeout: Duration::from_secs(3600),
-            write: WriteOptions::default(),
             also: Vec::new(),
         }
     }

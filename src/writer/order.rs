@@ -1,5 +1,7 @@
 //! What coordinator and subtasks tell each other, as documents that any engine can carry.
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -60,8 +62,11 @@ pub struct SubtaskOrder {
     pub subtask: u32,
     /// Its key groups.
     pub key_groups: KeyGroupRange,
-    /// Files that it may refer to instead of uploading them.
-    pub reusable: Vec<ReusableFile>,
+    /// The number of key groups of its operator: none of its states has others.
+    pub max_parallelism: u32,
+    /// Files that it may refer to instead of uploading them. What several subtasks may refer to is held once.
+    #[serde(with = "in_common")]
+    pub reusable: Vec<Arc<ReusableFile>>,
     /// Duplicates that it must make, since the job was started without claim.
     pub duplicates: Vec<Task>,
     /// Earlier attempts at this number may have left files.
@@ -182,6 +187,27 @@ impl SubtaskOrder {
 pub(super) fn to_json(document: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(document)
         .map_err(|e| Error::new(ErrorKind::Internal, "no JSON can be made of it").caused_by(e))
+}
+
+/// Entries that several documents have in common in memory; each has them in its text.
+pub(super) mod in_common {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(in super::super) fn serialize<T: Serialize, S: Serializer>(
+        entries: &[Arc<T>],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(entries.iter().map(|entry| &**entry))
+    }
+
+    pub(in super::super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<Arc<T>>, D::Error> {
+        let entries = Vec::<T>::deserialize(from)?;
+        Ok(entries.into_iter().map(Arc::new).collect())
+    }
 }
 
 #[derive(Deserialize)]

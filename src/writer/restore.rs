@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -23,7 +24,7 @@ use super::assemble::{OperatorShape, SubtaskKey, add_reusable};
 use super::catalog::FoundSnapshot;
 use super::job::JobDescription;
 use super::names;
-use super::order::{FileRef, ORDER_VERSION, ReusableFile, from_json, to_json};
+use super::order::{FileRef, ORDER_VERSION, ReusableFile, from_json, in_common, to_json};
 
 /// What a job was started from.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,8 +66,10 @@ pub struct SubtaskRestore {
     pub subtask: u32,
     /// Its key groups: it takes no more of a state than these.
     pub key_groups: KeyGroupRange,
-    /// Its states: all that have something for it. A state of keys may hold keys of others too.
-    pub states: Vec<RestoredState>,
+    /// Its states: all that have something for it. A state of keys may hold keys of others too. What several
+    /// subtasks get, such as a union state, is held once.
+    #[serde(with = "in_common")]
+    pub states: Vec<Arc<RestoredState>>,
 }
 
 /// A state as its subtask of old has written it.
@@ -184,14 +187,9 @@ impl RestoredState {
     ///
     /// `Corrupt` if they are no base64.
     pub fn inline(&self) -> Result<Option<Vec<u8>>> {
-        let state = ManifestState {
-            name: self.name.clone(),
-            partition: self.partition,
-            files: Vec::new(),
-            inline: self.inline_base64.clone(),
-            unknown: serde_json::Map::new(),
-        };
-        state.inline_bytes()
+        let text = self.inline_base64.as_deref();
+        text.map(|text| ManifestState::decode_inline(&self.name, text))
+            .transpose()
     }
 }
 
@@ -209,12 +207,21 @@ impl RestoredFile {
     }
 }
 
+/// The snapshot that a job was started from, as its coordinator remembers it.
+#[derive(Debug)]
+pub(super) struct JobSource {
+    pub(super) snapshot: Location,
+    pub(super) mode: RestoreMode,
+    /// It is the job's own.
+    pub(super) own: bool,
+}
+
 /// A planned restore, as the coordinator goes on with it.
 #[derive(Debug)]
 pub(super) struct PlannedRestore {
     pub(super) restored: Restored,
     pub(super) operators: Vec<OperatorShape>,
-    pub(super) reusable: HashMap<SubtaskKey, Vec<ReusableFile>>,
+    pub(super) reusable: HashMap<SubtaskKey, Vec<Arc<ReusableFile>>>,
     pub(super) duplicates: HashMap<SubtaskKey, Vec<Task>>,
 }
 
@@ -349,9 +356,13 @@ pub(super) fn fresh_shapes(job: &JobDescription) -> Vec<OperatorShape> {
     job.operators.iter().map(shape).collect()
 }
 
-type Shares = (Vec<SubtaskRestore>, HashMap<SubtaskKey, Vec<ReusableFile>>);
+type Shares = (
+    Vec<SubtaskRestore>,
+    HashMap<SubtaskKey, Vec<Arc<ReusableFile>>>,
+);
 
-/// What each subtask gets, and what its first snapshot may refer to.
+/// What each subtask gets, and what its first snapshot may refer to. What goes to many is held once: a union
+/// state of each of many subtasks goes to each of them.
 fn shares(
     manifest: &Manifest,
     directory: &Location,
@@ -360,9 +371,15 @@ fn shares(
     mode: RestoreMode,
     new_places: &HashMap<Location, Location>,
 ) -> Result<Shares> {
-    let mut states: HashMap<SubtaskKey, Vec<RestoredState>> = HashMap::new();
-    let mut reusable: HashMap<SubtaskKey, Vec<ReusableFile>> = HashMap::new();
-    let mut known: HashSet<(SubtaskKey, FileRef)> = HashSet::new();
+    let mut states: HashMap<SubtaskKey, Vec<Arc<RestoredState>>> = HashMap::new();
+    let mut reusable: HashMap<SubtaskKey, Vec<Arc<ReusableFile>>> = HashMap::new();
+    let mut numbers: HashMap<FileRef, usize> = HashMap::new();
+    let mut known: HashSet<(SubtaskKey, usize)> = HashSet::new();
+    let moved = |file: Arc<ReusableFile>| {
+        let mut file = Arc::unwrap_or_clone(file);
+        file.file.location = new_places.get(&file.file.location)?.clone();
+        Some(Arc::new(file))
+    };
     // Handles are numbered as the states come in the manifest.
     let mut handle = 0u32;
     for (old, operator) in (0u32..).zip(&manifest.operators) {
@@ -374,17 +391,19 @@ fn shares(
                     continue;
                 };
                 let written = restored_state(manifest, directory, state, subtask.subtask)?;
+                let written = Arc::new(written);
                 let mut shared = Vec::new();
                 add_reusable(manifest, directory, state, &mut shared)?;
                 if mode == RestoreMode::NoClaim {
-                    shared.retain_mut(|r| match new_places.get(&r.file.location) {
-                        Some(to) => {
-                            r.file.location = to.clone();
-                            true
-                        }
-                        None => false,
-                    });
+                    shared = shared.into_iter().filter_map(moved).collect();
                 }
+                let shared: Vec<(usize, Arc<ReusableFile>)> = shared
+                    .into_iter()
+                    .map(|r| {
+                        let next = numbers.len();
+                        (*numbers.entry(r.file.clone()).or_insert(next), r)
+                    })
+                    .collect();
                 let holders = assignment.holders(own).flatten();
                 if let Partition::Split { elements: 2.. } = state.partition
                     && holders.count() > 1
@@ -399,11 +418,11 @@ fn shares(
                 }
                 for holder in assignment.holders(own).flatten() {
                     let key = (target as usize, holder);
-                    states.entry(key).or_default().push(written.clone());
+                    states.entry(key).or_default().push(Arc::clone(&written));
                     let new = shared
                         .iter()
-                        .filter(|r| known.insert((key, r.file.clone())))
-                        .cloned();
+                        .filter(|(number, _)| known.insert((key, *number)))
+                        .map(|(_, file)| Arc::clone(file));
                     reusable.entry(key).or_default().extend(new);
                 }
             }
@@ -468,7 +487,7 @@ pub(super) async fn record(
     let snapshot = stores.real(snapshot).await?;
     let request = ClaimRequest {
         snapshot,
-        job: recorded_as(stores, home, mode).await?,
+        job: recorded_as(stores, home).await?,
         mode,
         chain: false,
     };
@@ -482,20 +501,16 @@ pub(super) async fn record(
     }
 }
 
-/// The name of a job in records beside others' snapshots. Without claim it is the whole of its folder, so
-/// that of two jobs whose folders end alike each has a record of its own, which it takes back itself. Else it
-/// is the last part, by which the job's checkpoints are found: those records end when it has one.
-async fn recorded_as(stores: &Stores, home: &Location, mode: RestoreMode) -> Result<String> {
-    match mode {
-        RestoreMode::NoClaim => Ok(stores.real(home).await?.to_string()),
-        _ => Ok(home.name().to_string()),
-    }
+/// The name of a job in records beside others' snapshots: the location of its folder, so that of two jobs
+/// whose folders end alike each has a record of its own, and at most one takes a snapshot over.
+async fn recorded_as(stores: &Stores, home: &Location) -> Result<String> {
+    Ok(stores.real(home).await?.to_string())
 }
 
 /// Takes back that a job started without claim needs the snapshot.
-pub(super) async fn release_source(stores: &Stores, home: &Location, of: &Restored) {
+pub(super) async fn release_source(stores: &Stores, home: &Location, of: &JobSource) {
     let result = match stores.real(&of.snapshot).await {
-        Ok(snapshot) => match recorded_as(stores, home, RestoreMode::NoClaim).await {
+        Ok(snapshot) => match recorded_as(stores, home).await {
             Ok(job) => release(stores, &snapshot, &job, RestoreMode::NoClaim).await,
             Err(e) => Err(e),
         },

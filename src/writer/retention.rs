@@ -3,15 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::clean::{ApplyOptions, ApplyReport, PlanSource, apply_plan, plan_clean};
-use crate::ownership::{CleanPolicy, Keep, KeepRule, Lineage, Survey, incomplete_error, survey};
+use crate::ownership::clean::{ApplyReport, PlanSource, apply_once, plan_clean, remove_ended};
+use crate::ownership::{
+    CleanPolicy, Keep, KeepRule, Lineage, Survey, incomplete_error, root_of, survey,
+};
 use crate::progress::{Cancel, Progress};
 use crate::snapshot::native::{COMMIT_OBJECT, ManifestKind};
 use crate::store::Location;
 
-use super::catalog::find_snapshots;
+use super::catalog;
 use super::coordinator::Job;
 use super::uploads::now;
+
+/// How long one retention may delete, in milliseconds; the next one goes on. What one that was killed has left is
+/// over so much sooner than after a clean.
+const LEASE_MS: u64 = 10 * 60_000;
 
 /// Which of two values of a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,9 +48,13 @@ pub struct Retention {
     pub best: Vec<Best>,
     /// Those whose number is a multiple of this; 0: none for that reason.
     pub every_nth: u64,
-    /// Other roots whose snapshots may refer to files of this job.
+    /// Other roots whose snapshots may refer to files of this job. Where this job's own checkpoints refer to, since
+    /// it was started in claim or legacy mode, is looked at without being named.
     pub also: Vec<Location>,
 }
+
+/// Checkpoints by number, each with its metrics.
+type Checkpoints = BTreeMap<i64, BTreeMap<String, f64>>;
 
 impl Retention {
     /// The newest `num_retained`.
@@ -113,11 +123,17 @@ impl Job {
     ///
     /// What the job was started from stays until its first checkpoint is complete, and what the next one
     /// builds upon stays always. An attempt under way has pinned what it builds upon, so that nothing needs
-    /// to be waited for. Snapshots of other jobs, in folders below this one's, are none of its business.
+    /// to be waited for. Snapshots of other jobs, in folders below this one's, are none of its business, and nor
+    /// is a snapshot elsewhere that the job has claimed: that goes with a `forkpoint clean` of its own root, once
+    /// no checkpoint refers to its files any more.
+    ///
+    /// A retention that takes longer than ten minutes is finished by the next one. What one that was killed has
+    /// noted beside the snapshots is removed by the next retention or commit, 15 minutes after those ten.
     ///
     /// # Cost
     ///
-    /// Three listings of the job's folder, each manifest read three times, and those of a clean.
+    /// Five listings below the job's folder, each manifest read three times, and those of a clean. One manifest is
+    /// in memory at a time.
     ///
     /// # Errors
     ///
@@ -128,13 +144,11 @@ impl Job {
         progress: &dyn Progress,
         cancel: &Cancel,
     ) -> Result<Option<ApplyReport>> {
-        let inner = &self.0;
-        let found = find_snapshots(&inner.stores, &inner.home).await?;
-        let checkpoints: BTreeMap<i64, BTreeMap<String, f64>> = found
-            .into_iter()
-            .filter(|s| s.manifest.kind == ManifestKind::Checkpoint)
-            .map(|s| (s.manifest.number, s.manifest.metrics))
-            .collect();
+        let stores = &self.0.stores;
+        if let Err(e) = remove_ended(stores, &self.0.home).await {
+            tracing::warn!(home = %self.0.home, error = %e, "what a retention has left stays");
+        }
+        let (checkpoints, elsewhere) = self.checkpoints().await?;
         let stay = retention.retained(&checkpoints);
         if stay.len() == checkpoints.len() {
             return Ok(None);
@@ -146,14 +160,35 @@ impl Job {
         }];
         keep.extend(stay.iter().map(|number| named(format!("chk-{number}"))));
         keep.extend(self.needed().into_iter().map(named));
-        let plan = self.plan(keep, &retention.also, progress).await?;
+        let mut also = retention.also.clone();
+        also.extend(elsewhere);
+        let plan = self.plan(keep, &also, progress).await?;
         let Some(plan) = plan else { return Ok(None) };
-        let options = ApplyOptions {
-            grace_ms: 0,
-            max_delete: None,
-        };
-        let report = apply_plan(&inner.stores, &plan, &options, progress, cancel).await?;
+        let report = apply_once(stores, &plan, LEASE_MS, progress, cancel).await?;
         Ok(Some(report))
+    }
+
+    /// The job's checkpoints, and the roots of the files elsewhere that they refer to.
+    async fn checkpoints(&self) -> Result<(Checkpoints, BTreeSet<Location>)> {
+        let (stores, home) = (&self.0.stores, &self.0.home);
+        let (mut checkpoints, mut elsewhere) = (Checkpoints::new(), BTreeSet::new());
+        let catalog = catalog::list(stores, home).await?;
+        for (_, directory) in &catalog.checkpoints {
+            let manifest = match catalog::read(stores, directory).await {
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                found => found?.manifest,
+            };
+            for file in &manifest.files {
+                let at = manifest.locate(file, directory)?;
+                if !home.contains(&at) {
+                    elsewhere.insert(root_of(&at));
+                }
+            }
+            if manifest.kind == ManifestKind::Checkpoint {
+                checkpoints.insert(manifest.number, manifest.metrics);
+            }
+        }
+        Ok((checkpoints, elsewhere))
     }
 
     /// The names of snapshots that the job runs from or builds upon.

@@ -110,7 +110,7 @@ impl<'a> SubtaskWriter<'a> {
 
     async fn write_all(&self, states: Vec<State>) -> Result<Acknowledgement> {
         self.check_time()?;
-        check_states(&states)?;
+        check_states(&states, self.order.max_parallelism)?;
         let duplicated = self.duplicate().await?;
         let there = self.look().await?;
         let nonce = clock::random_id();
@@ -316,9 +316,9 @@ impl<'a> SubtaskWriter<'a> {
     }
 }
 
-fn check_states(states: &[State]) -> Result<()> {
+fn check_states(states: &[State], max_parallelism: u32) -> Result<()> {
     for state in states {
-        assemble::check_partition(&state.name, state.partition)?;
+        assemble::check_partition(&state.name, state.partition, max_parallelism)?;
     }
     let inlined = states.iter().filter_map(|s| s.inline.as_ref());
     let bytes: usize = inlined.map(|b| b.len()).sum();

@@ -16,17 +16,14 @@ pub fn content(name: &str, len: usize) -> Vec<u8> {
     super::noise::from_state(state, len)
 }
 
-pub fn options() -> JobOptions {
-    JobOptions {
-        write: WriteOptions {
-            list_uploads_from_bytes: 0,
-            upload: UploadOptions {
-                sync: false,
-                ..UploadOptions::default()
-            },
-            ..WriteOptions::default()
+pub fn write_options() -> WriteOptions {
+    WriteOptions {
+        list_uploads_from_bytes: 0,
+        upload: UploadOptions {
+            sync: false,
+            ..UploadOptions::default()
         },
-        ..JobOptions::default()
+        ..WriteOptions::default()
     }
 }
 
@@ -36,7 +33,7 @@ pub async fn start(
     job: &JobDescription,
     start: &Start,
 ) -> (Job, Option<Restored>) {
-    Job::start(stores, home, job, start, options())
+    Job::start(stores, home, job, start, JobOptions::default())
         .await
         .unwrap()
 }
@@ -57,7 +54,7 @@ pub async fn write_part(
     states: Vec<State>,
 ) -> forkpoint::Result<Acknowledgement> {
     let order = SubtaskOrder::from_json(&order.to_json()?)?;
-    let writer = SubtaskWriter::new(stores, &order).with_options(options().write);
+    let writer = SubtaskWriter::new(stores, &order).with_options(write_options());
     let ack = writer.write(states).await?;
     Acknowledgement::from_json(&ack.to_json()?)
 }
@@ -123,4 +120,33 @@ pub async fn fetch_all(stores: &Stores, restored: &Restored) -> Vec<String> {
     }
     lines.sort();
     lines
+}
+
+/// A job of a source and two subtasks that count.
+pub fn job() -> JobDescription {
+    JobDescription::new("orders")
+        .operator("source", 1)
+        .operator("counts", 2)
+}
+
+/// Round `n` of a job: the source has its offset; each subtask of `counts` has two new files and refers to
+/// those of earlier rounds.
+pub fn round(n: u32) -> impl Fn(&SubtaskOrder) -> Vec<State> {
+    move |order| {
+        let own = order.subtask;
+        if order.operator != "counts" {
+            return vec![State::shard("offset").inline(format!("{n}"))];
+        }
+        let mut counts = State::keyed("counts", order.key_groups);
+        for file in &order.reusable {
+            counts = counts.reuse(&file.name, &file.file);
+        }
+        let shared = format!("shared-{n}-{own}");
+        let private = format!("private-{n}-{own}");
+        vec![
+            counts
+                .shared(&shared, content(&shared, 3_000))
+                .exclusive(&private, content(&private, 500)),
+        ]
+    }
 }

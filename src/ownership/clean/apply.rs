@@ -20,6 +20,8 @@ use super::super::lineage::Lineage;
 use super::super::names::ObjectId;
 use super::super::record::{ledger_at, nonce};
 use super::super::survey::{Survey, survey};
+#[cfg(doc)]
+use super::marks::remove_ended;
 use super::marks::{homes, open_ledger, remove_marks, write_marks};
 use super::plan::{PlanHeader, PlanSource};
 
@@ -142,6 +144,37 @@ pub async fn apply_plan(
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<ApplyReport> {
+    apply(access, plan, options, None, progress, cancel).await
+}
+
+/// Applies a plan that nobody keeps: it is applied now, without a grace period, for at most `lease_ms`
+/// milliseconds, and never again. If the run is killed, what it leaves is over then ([`remove_ended`]).
+///
+/// # Errors
+///
+/// Those of [`apply_plan`].
+pub(crate) async fn apply_once(
+    access: &dyn Access,
+    plan: &PlanSource,
+    lease_ms: u64,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<ApplyReport> {
+    let options = ApplyOptions {
+        grace_ms: 0,
+        max_delete: None,
+    };
+    apply(access, plan, &options, Some(lease_ms), progress, cancel).await
+}
+
+async fn apply(
+    access: &dyn Access,
+    plan: &PlanSource,
+    options: &ApplyOptions,
+    once_ms: Option<u64>,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<ApplyReport> {
     let header = plan.checked()?;
     let mut report = ApplyReport {
         plan: header.plan.clone(),
@@ -164,7 +197,7 @@ pub async fn apply_plan(
         report.gone = header.objects;
         return Ok(report);
     }
-    let (ledger, entry) = open_ledger(access, &header).await?;
+    let (ledger, entry) = open_ledger(access, &header, once_ms).await?;
     let ready = entry.opened_unix_ms.saturating_add(options.grace_ms);
     if access.now() < ready {
         report.status = Status::Waiting {
@@ -175,7 +208,7 @@ pub async fn apply_plan(
     // Only now: until here a pin saves its snapshot. Marks of this run alone, so that no other run takes
     // them away while it deletes.
     let own = format!("{}-{}", header.plan, nonce(access));
-    let until = access.now().saturating_add(LEASE_MS);
+    let until = access.now().saturating_add(once_ms.unwrap_or(LEASE_MS));
     write_marks(access, &header, &homes, &own, until).await?;
     let run = Run {
         access,

@@ -10,9 +10,11 @@ mod apply;
 mod marks;
 mod plan;
 
+pub(crate) use apply::apply_once;
 pub use apply::{
     ApplyOptions, ApplyReport, GRACE_MS, LEASE_MS, Left, SpareReason, Status, apply_plan,
 };
+pub(crate) use marks::remove_ended;
 pub use plan::{
     CleanPlan, GoingSnapshot, PLAN_VERSION, PlanEntry, PlanHeader, PlanSource, plan_clean,
 };

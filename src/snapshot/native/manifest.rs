@@ -40,7 +40,9 @@ pub struct Manifest {
     pub attempt: String,
     /// When the attempt began, in milliseconds since 1970.
     pub created_unix_ms: u64,
-    /// Numbers by which snapshots are compared, such as a loss.
+    /// Numbers by which snapshots are compared, such as a loss. With `user` and unknown fields at most
+    /// [`FREE_VALUES_LIMIT`](super::FREE_VALUES_LIMIT) values and
+    /// [`FREE_TEXT_LIMIT_BYTES`](super::FREE_TEXT_LIMIT_BYTES).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
     /// What the engine or its user wants to find again. Nobody else reads it.
@@ -193,16 +195,20 @@ impl ManifestState {
     ///
     /// `Corrupt` if they are no base64.
     pub fn inline_bytes(&self) -> Result<Option<Vec<u8>>> {
-        let Some(text) = &self.inline else {
-            return Ok(None);
-        };
-        match STANDARD.decode(text) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(e) => Err(Error::corrupt(format!(
-                "the bytes of state `{}` are no base64: {e}",
-                self.name
-            ))),
-        }
+        let text = self.inline.as_deref();
+        text.map(|text| ManifestState::decode_inline(&self.name, text))
+            .transpose()
+    }
+
+    /// Bytes of the state `name` as they stand in the manifest.
+    ///
+    /// # Errors
+    ///
+    /// As [`ManifestState::inline_bytes`].
+    pub fn decode_inline(name: &str, text: &str) -> Result<Vec<u8>> {
+        STANDARD
+            .decode(text)
+            .map_err(|e| Error::corrupt(format!("the bytes of state `{name}` are no base64: {e}")))
     }
 
     /// Bytes as they stand in the manifest.
@@ -226,6 +232,7 @@ impl Manifest {
     /// where it ceases to be one, or the part of it that contradicts another.
     pub fn decode(bytes: &[u8]) -> Result<Manifest> {
         check_head(bytes)?;
+        super::free::check_free(bytes)?;
         let manifest: Manifest =
             serde_json::from_slice(bytes).map_err(|e| no_manifest(bytes, &e))?;
         super::read::check(&manifest)?;
@@ -236,8 +243,8 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// `Invalid` for a manifest that could not be read again, or would be larger than
-    /// [`MANIFEST_LIMIT_BYTES`].
+    /// `Invalid` for a manifest that could not be read again, or would be larger than [`MANIFEST_LIMIT_BYTES`] or
+    /// than metrics, user data and unknown fields may be ([`FREE_VALUES_LIMIT`](super::FREE_VALUES_LIMIT)).
     pub fn encode(&self) -> Result<Vec<u8>> {
         super::read::check(self).map_err(|e| e.with_kind(ErrorKind::Invalid))?;
         if let Some((name, _)) = self.metrics.iter().find(|(_, value)| !value.is_finite()) {
@@ -260,6 +267,8 @@ impl Manifest {
             ))
             .hint("write fewer and larger files, or keep less state inside the manifest"));
         }
+        super::free::check_free(&bytes)
+            .map_err(|e| super::free::too_much(e.with_kind(ErrorKind::Invalid)))?;
         Ok(bytes)
     }
 

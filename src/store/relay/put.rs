@@ -7,6 +7,8 @@ use object_store::{ObjectStore, PutMode, PutOptions, PutPayload};
 
 use crate::error::{Error, ErrorKind, Result};
 
+use super::super::checksum::Sums;
+use super::super::digest::{RunningSha256, Sha256Sum};
 use super::super::location::Location;
 use super::super::open::{Backend, Stores};
 use super::super::stat::{Put, Stat};
@@ -22,12 +24,38 @@ impl Stores {
     ///
     /// `AlreadyExists` if `create_only` and something else is there.
     pub async fn put(&self, at: &Location, bytes: Bytes, create_only: bool) -> Result<Stat> {
-        match self.try_put(at, &bytes, create_only).await? {
+        let put = self.try_put(at, &bytes, create_only).await?;
+        self.written(at, &bytes, put).await
+    }
+
+    /// Writes an object as [`Stores::put`] does, where there is none, and returns its digest, which is computed
+    /// once: S3 is told it, and elsewhere it is computed while the bytes are sent.
+    pub(in super::super) async fn put_new(&self, at: &Location, bytes: Bytes) -> Result<Sha256Sum> {
+        let store = self.open(at)?;
+        if let Backend::S3(s3) = &store.backend
+            && !s3.customer_keys
+        {
+            let sums = Sums::of(&bytes).await?;
+            let put = s3.put(self.wire(&store)?, at, &bytes, sums, true).await?;
+            self.written(at, &bytes, put).await?;
+            return Ok(sums.sha256);
+        }
+        let (put, running) = tokio::join!(
+            self.put(at, bytes.clone(), true),
+            RunningSha256::default().feed(&bytes)
+        );
+        put?;
+        Ok(running?.sum())
+    }
+
+    /// What a write came to: what is there already may be ours.
+    async fn written(&self, at: &Location, bytes: &Bytes, put: Put) -> Result<Stat> {
+        match put {
             Put::Written(stat) => Ok(stat),
             Put::Taken { .. } => match self.stat(at).await? {
                 there
                     if there.size == bytes.len() as u64
-                        && self.read(at, there.size).await? == bytes =>
+                        && self.read(at, there.size).await? == *bytes =>
                 {
                     Ok(there)
                 }
@@ -50,7 +78,9 @@ impl Stores {
         let store = self.open(at)?;
         match (&store.backend, store.objects()) {
             (Backend::S3(s3), _) if !s3.customer_keys => {
-                s3.put(self.wire(&store)?, at, bytes, create_only).await
+                let sums = Sums::of(bytes).await?;
+                s3.put(self.wire(&store)?, at, bytes, sums, create_only)
+                    .await
             }
             (Backend::Gcs(gcs), _) => gcs.put(self.wire(&store)?, at, bytes, create_only).await,
             (Backend::Azure(azure), _) => {

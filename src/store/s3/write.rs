@@ -8,7 +8,7 @@ use object_store::client::HttpRequest;
 
 use crate::error::Result;
 
-use super::super::checksum::Md5Sum;
+use super::super::checksum::{Md5Sum, Sums};
 use super::super::http::{Asking, Attempt, Wire, answered_badly, encode_part, upload_patience};
 use super::super::location::Location;
 use super::super::stat::{Put, Stat};
@@ -22,16 +22,16 @@ impl S3Bucket {
         Ok(request)
     }
 
-    /// Writes an object in one request.
+    /// Writes an object, whose sums are these, in one request.
     pub(crate) async fn put(
         &self,
         wire: Wire<'_>,
         at: &Location,
         bytes: &Bytes,
+        sums: Sums,
         create_only: bool,
     ) -> Result<Put> {
         let size = bytes.len() as u64;
-        let sum = Md5Sum::of(bytes).await?;
         let outcome = wire.ask(
             Asking {
                 operation: "write",
@@ -39,7 +39,7 @@ impl S3Bucket {
                 patience: upload_patience(size),
             },
             |_| async move {
-                let mut request = self.upload(at.key(), "", bytes, sum)?;
+                let mut request = self.upload(at.key(), "", bytes, sums.md5)?;
                 let headers = request.headers_mut();
                 if create_only {
                     headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
@@ -47,7 +47,7 @@ impl S3Bucket {
                 for (name, value) in self.encryption() {
                     headers.insert(name, value.clone());
                 }
-                self.signed(request).await
+                self.signed_over(request, Some(sums.sha256)).await
             },
             move |answer, uncertain| async move {
                 match answer.status {
@@ -76,7 +76,7 @@ impl S3Bucket {
     ) -> Result<String> {
         const DOING: &str = "write a part of";
         let query = &format!("partNumber={number}&uploadId={}", encode_part(id));
-        let sum = Md5Sum::of(bytes).await?;
+        let sums = Sums::of(bytes).await?;
         let outcome = wire.ask(
             Asking {
                 operation: DOING,
@@ -84,8 +84,8 @@ impl S3Bucket {
                 patience: upload_patience(bytes.len() as u64),
             },
             |_| async move {
-                let request = self.upload(at.key(), query, bytes, sum)?;
-                self.signed(request).await
+                let request = self.upload(at.key(), query, bytes, sums.md5)?;
+                self.signed_over(request, Some(sums.sha256)).await
             },
             move |answer, _| async move {
                 match (answer.status, answer.header("etag")) {

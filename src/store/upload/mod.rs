@@ -268,12 +268,7 @@ impl Upload<'_> {
         if (first.len() as u64) < self.part_size || reader.size() == Some(first.len() as u64) {
             reader.finish().await?;
             let size = first.len() as u64;
-            let (put, sum) = tokio::join!(
-                self.stores.put(self.at, first.clone(), true),
-                RunningSha256::default().feed(&first)
-            );
-            put?;
-            let sha256 = sum?.sum();
+            let sha256 = self.stores.put_new(self.at, first).await?;
             return Ok(Uploaded { size, sha256 });
         }
         // An upload in parts is visible only when it is completed, which fails at the latest then.
