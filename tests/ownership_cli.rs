@@ -265,6 +265,11 @@ async fn what_a_plan_left_is_named_with_who_needs_it() {
         said.contains("counts no more") && said.contains("until"),
         "{said}"
     );
+    // A folder that holds snapshots is none.
+    let above = run(&["pin", "ls", &lab.root.to_string()]);
+    let said = String::from_utf8_lossy(&above.stderr).into_owned();
+    assert_eq!(above.status.code(), Some(1), "{said}");
+    assert!(said.contains("no snapshot here"), "{said}");
     let (code, nothing) = run_json(&["claim", &first, "--job", "nobody", "--release"]);
     assert_eq!((code, &nothing["released"]), (0, &json!(false)));
 }

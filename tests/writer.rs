@@ -88,6 +88,7 @@ async fn written_shown_forked_and_restored(stores: &Stores, root: &Location) {
         .await
         .unwrap();
     assert!(forked.independent);
+    assert!(!forked.how_to_restore.contains("flink"));
     let (_, original) = start(stores, &home, &job(), &Start::newest()).await;
     let original = fetch_all(stores, &original.unwrap()).await;
     assert_eq!(offset(&original), "3");
@@ -549,6 +550,12 @@ async fn a_damaged_file_is_never_restored() {
     .await
     .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Corrupt);
+    // A library user is not sent to options of the command.
+    let whole = format!("{e:?}");
+    assert!(
+        whole.contains("Source::Snapshot") && !whole.contains("--"),
+        "{whole}"
+    );
 }
 
 #[tokio::test]

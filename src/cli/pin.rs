@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use crate::error::Result;
-use crate::ownership::{Access, PinRequest, parse_millis, pin, pins, unpin};
+use crate::ownership::{Access, PinRequest, parse_millis, pin, pins, snapshot_is_there, unpin};
 use crate::report::{pins_json, pins_text};
 use crate::store::Stores;
 
@@ -77,6 +77,10 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
         What::Ls { .. } => {}
     }
     let pins = pins(stores, &at).await?;
+    if pins.is_empty() {
+        // Pins may outlive a snapshot; a name that is misspelt has neither.
+        snapshot_is_there(stores, &at).await?;
+    }
     Ok(Output {
         text: pins_text(&at, &pins, stores.now()),
         json: pins_json(&at, &pins),

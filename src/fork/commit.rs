@@ -194,7 +194,7 @@ pub async fn commit(
         ..Executed::default()
     };
     Ok(CommitOutcome::Committed(Box::new(CommitReport {
-        fork: ForkReport::of(&planned.plan, executed),
+        fork: ForkReport::of(&planned, executed),
         already,
         proofs,
         copied_by: options.trust.copied_by,

@@ -40,7 +40,7 @@ use bytes::Bytes;
 use crate::error::{ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::restore::{Done, ExecuteOptions, Executed, ForkPlan, ForkTerms, Naming, execute};
-use crate::snapshot::{CommitObject, Snapshot};
+use crate::snapshot::{CommitObject, Snapshot, format_of};
 use crate::store::{Location, Method, Stat, Stores};
 use crate::verify;
 
@@ -130,6 +130,8 @@ pub struct ForkReport {
     pub snapshot: Location,
     /// The folder of the snapshot that was forked.
     pub source: Location,
+    /// How to go on with the new one, on one line.
+    pub how_to_restore: String,
     /// The fork's id.
     pub fork_id: String,
     /// Objects of the new snapshot, without its commit object.
@@ -286,15 +288,19 @@ pub async fn run(
     site.remove_empty_folders().await;
     Ok(ForkReport {
         unpinned,
-        ..ForkReport::of(plan, executed)
+        ..ForkReport::of(planned, executed)
     })
 }
 
 impl ForkReport {
-    fn of(plan: &ForkPlan, executed: Executed) -> ForkReport {
+    fn of(planned: &PlannedFork, executed: Executed) -> ForkReport {
+        let plan = &planned.plan;
         ForkReport {
             snapshot: plan.snapshot.clone(),
             source: plan.source.clone(),
+            how_to_restore: format_of(planned.commit_object)
+                .map(|f| f.how_to_restore(&plan.snapshot))
+                .unwrap_or_default(),
             fork_id: plan.fork_id.clone(),
             objects: plan.objects,
             bytes: plan.bytes,

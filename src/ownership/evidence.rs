@@ -51,7 +51,7 @@ impl MissingReason {
             }
             MissingReason::NothingThere => "check the name of the root",
             MissingReason::UnreadableMetadata => {
-                "check it with `forkpoint verify`; if the snapshot is lost for good, remove its `_metadata` by hand, \
+                "check it with `forkpoint verify`; if the snapshot is lost for good, remove its `_metadata` or `_forkpoint.json` by hand, \
                  which says that nobody restores from it"
             }
             MissingReason::UnknownFormat => "use a newer forkpoint",

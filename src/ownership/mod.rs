@@ -33,7 +33,7 @@ pub use identity::{SnapshotId, short_job};
 pub use layout::{Place, common_root, root_of};
 pub use lineage::{Amount, Lineage, Parent};
 pub use names::{Names, ObjectId, is_odd};
-pub use pin::{PinRequest, pin, pins, refuse_destination, unpin};
+pub use pin::{PinRequest, pin, pins, refuse_destination, snapshot_is_there, unpin};
 pub use record::{Claim, MARK_MARGIN_MS, Mark, Pin, PinningFork, Restore};
 pub use registry::{Handed, RegistryError, SharedObject, SharedStateRegistry, Subsumed};
 pub use retention::{Candidate, Keep, KeepRule, RetentionReason, parse_millis, retain};

@@ -82,11 +82,12 @@ pub async fn pin(access: &dyn Access, snapshot: &Location, request: &PinRequest)
                 return Err(e.during("pin"));
             }
         }
-        Err(e) => {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             return Err(e
                 .during("pin")
                 .hint("choose another name, or remove the pin that has it: forkpoint pin rm"));
         }
+        Err(e) => return Err(e.during("pin")),
     }
     match refuse_going(access, snapshot).await {
         Ok(()) => Ok(pin),
@@ -183,6 +184,15 @@ pub(crate) async fn refuse_going(access: &dyn Access, snapshot: &Location) -> Re
             }
         }
     }
+    snapshot_is_there(access, snapshot).await
+}
+
+/// Makes sure that there is a snapshot in this folder. One request per format at most.
+///
+/// # Errors
+///
+/// `NotFound` if there is none.
+pub async fn snapshot_is_there(access: &dyn Access, snapshot: &Location) -> Result<()> {
     for format in formats() {
         if access
             .find(&snapshot.join(format.commit_object())?)

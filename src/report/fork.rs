@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fork::ForkReport;
 
-use super::text::{count, human_bytes};
+use super::text::{count, human_bytes, name};
 
 /// The result as a document.
 pub fn fork_json(report: &ForkReport) -> Value {
@@ -48,12 +48,12 @@ pub fn fork_text(report: &ForkReport) -> String {
     format!(
         "forked {}\n    to {}\n\n  {} of {}: {} copied{methods}{reused}\n  \
          independent: no reference leaves the fork, every object is there with its size\n\n\
-         restore from it with: flink run -s {} ...\n",
+         {}\n",
         report.source,
         report.snapshot,
         count(report.objects, "object", "objects"),
         human_bytes(report.bytes),
         report.copied,
-        report.snapshot,
+        name(&report.how_to_restore),
     )
 }

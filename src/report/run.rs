@@ -99,8 +99,8 @@ pub fn commit_text(report: &CommitReport) -> String {
     }
     text.push_str(&format!(
         "  independent: no reference leaves the fork, every object is there with its size\n\n\
-         restore from it with: flink run -s {} ...\n",
-        name(&fork.snapshot)
+         {}\n",
+        name(&fork.how_to_restore)
     ));
     text
 }

@@ -18,6 +18,11 @@ pub trait SnapshotFormat: std::fmt::Debug + Send + Sync {
     /// The object whose presence makes a snapshot exist.
     fn commit_object(&self) -> &'static str;
 
+    /// How somebody who has a snapshot in this folder goes on, on one line.
+    fn how_to_restore(&self, _snapshot: &Location) -> String {
+        "restore from it with the engine that writes this format".to_string()
+    }
+
     /// Largest commit object that is read, in bytes.
     fn limit_bytes(&self) -> u64 {
         METADATA_LIMIT_BYTES

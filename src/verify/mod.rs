@@ -170,8 +170,8 @@ fn missing_text(snapshot: &Snapshot, object: &Object) -> String {
 /// How many of many findings a message names.
 const NAMED_AT_MOST: usize = 3;
 
-/// The findings as an error, with the next step.
-pub fn damage_error(snapshot: &Snapshot, problems: &[Problem]) -> Error {
+/// The findings as an error, without a next step.
+pub(crate) fn damage(snapshot: &Snapshot, problems: &[Problem]) -> Error {
     let named: Vec<String> = problems
         .iter()
         .take(NAMED_AT_MOST)
@@ -181,13 +181,18 @@ pub fn damage_error(snapshot: &Snapshot, problems: &[Problem]) -> Error {
         0 => String::new(),
         n => format!("; and {n} more"),
     };
-    let error = Error::corrupt(format!(
+    Error::corrupt(format!(
         "{} of {} objects are not as the metadata says: {}{more}",
         problems.len(),
         snapshot.objects.len(),
         named.join("; ")
     ))
-    .at(&snapshot.directory);
+    .at(&snapshot.directory)
+}
+
+/// The findings as an error, with the next step of somebody at the command line.
+pub fn damage_error(snapshot: &Snapshot, problems: &[Problem]) -> Error {
+    let error = damage(snapshot, problems);
     if problems.iter().any(|p| p.missing && p.relative) {
         error.hint(
             "if you know the savepoint that holds the files, name it with --look-in SAVEPOINT",

@@ -7,6 +7,7 @@ use crate::snapshot::native::{MANIFEST_LIMIT_BYTES, Manifest, ManifestKind};
 use crate::store::{Location, Sha256Sum, Stores};
 
 use super::names;
+use super::restore::OTHER_SNAPSHOT;
 
 /// A complete snapshot, and what its manifest says.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,7 +108,7 @@ impl Catalog {
                 }
                 // Its owner has removed it.
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
-                found => found?,
+                found => found.map_err(|e| e.hint(OTHER_SNAPSHOT))?,
             };
             let key = |s: &FoundSnapshot| (s.manifest.number, s.manifest.created_unix_ms);
             if newest.as_ref().is_none_or(|best| key(best) < key(&found)) {

@@ -110,6 +110,9 @@ pub struct FetchedFile {
     pub path: PathBuf,
 }
 
+/// What to do about a snapshot that cannot be restored from.
+pub(super) const OTHER_SNAPSHOT: &str = "start from an older one by its folder: Start::from(Source::Snapshot(...)); `forkpoint ls` lists them";
+
 /// Files fetched at once.
 const FETCHES_AT_ONCE: usize = 4;
 
@@ -245,7 +248,9 @@ pub(super) async fn plan(
     let stats = verify::look_at_objects(stores, &snapshot, &Silent).await?;
     let problems = verify::find_problems(&snapshot, &stats);
     if !problems.is_empty() {
-        return Err(verify::damage_error(&snapshot, &problems).during("restore"));
+        return Err(verify::damage(&snapshot, &problems)
+            .during("restore")
+            .hint(OTHER_SNAPSHOT));
     }
     let target = job.target();
     let assignment = assign_state(&snapshot, &target)?;

@@ -29,6 +29,10 @@ impl SnapshotFormat for FlinkFormat {
         "_metadata"
     }
 
+    fn how_to_restore(&self, snapshot: &crate::store::Location) -> String {
+        format!("restore from it with: flink run -s {snapshot} ...")
+    }
+
     fn read(&self, bytes: &[u8], lookup: &Lookup) -> Result<Snapshot> {
         read(bytes, lookup, None)
     }
