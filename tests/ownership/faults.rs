@@ -1,19 +1,9 @@
 //! Cleans while the store misbehaves: never a wrong delete, and the rerun finishes.
 
-// A test says that something is wrong by panicking.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    unreachable_pub
-)]
-
-mod fault;
-mod support;
-
+use crate::fault::{Action, FaultServer, Kind, Rule, Service};
+use crate::support::lab::Lab;
 use async_trait::async_trait;
 use bytes::Bytes;
-use fault::{Action, FaultServer, Kind, Rule, Service};
 use forkpoint::ownership::clean::{
     ApplyOptions, PlanSource, SpareReason, Status, apply_plan, plan_clean,
 };
@@ -23,7 +13,6 @@ use forkpoint::store::{Location, Stat, Stores};
 use forkpoint::{Error, ErrorKind, Result};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use support::lab::Lab;
 
 const SERVICES: [Service; 3] = [Service::S3, Service::Gcs, Service::Azure];
 
@@ -68,7 +57,11 @@ async fn finished(lab: &Lab) {
 
 async fn bench(service: Service) -> (FaultServer, Lab) {
     let server = FaultServer::start().await;
-    let root = support::at(&format!("{}://{}/ckpt", scheme(service), fault::BUCKETS[0]));
+    let root = crate::support::at(&format!(
+        "{}://{}/ckpt",
+        scheme(service),
+        crate::fault::BUCKETS[0]
+    ));
     let stores = server.stores();
     let root = stores.real(&root).await.unwrap();
     let lab = Lab::at(stores, root);
@@ -197,8 +190,8 @@ async fn odd_keys_are_seen_and_left_or_make_the_evidence_incomplete() {
     for service in SERVICES {
         let (server, lab) = bench(service).await;
         let bucket = match service {
-            Service::Azure => format!("{}/{}", fault::ACCOUNTS[0], fault::BUCKETS[0]),
-            _ => fault::BUCKETS[0].to_string(),
+            Service::Azure => format!("{}/{}", crate::fault::ACCOUNTS[0], crate::fault::BUCKETS[0]),
+            _ => crate::fault::BUCKETS[0].to_string(),
         };
         let home = lab.home("a").key().to_string();
         server.put_bytes(service, &bucket, &format!("{home}/shared/"), b"");

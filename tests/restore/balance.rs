@@ -1,8 +1,5 @@
 //! Who duplicates what: how good the distributions are.
 
-// Helpers of tests fail by panicking, like the tests themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use forkpoint::restore::{Balanced, Workload, balance, key_groups_of, subtasks_of};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;

@@ -1,12 +1,11 @@
 //! A fork whose objects others copy: bulk copiers of the cloud services, and pods of Kubernetes.
 
-// A test says that something is wrong by panicking.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{
+    Service, command, delete_all, emulator_stores, fixture, local_stores, run, run_json, synthetic,
+    temp,
+};
 use bytes::Bytes;
 use forkpoint::fork::{Export, ExportKind, export};
 use forkpoint::progress::Silent;
@@ -14,10 +13,6 @@ use forkpoint::restore::RestorePlan;
 use forkpoint::store::{DuplicateOptions, Location, Stores};
 use forkpoint::verify::verify;
 use serde_json::{Value, json};
-use support::{
-    Service, command, delete_all, emulator_stores, fixture, local_stores, run, run_json, synthetic,
-    temp,
-};
 use yaml_rust2::{Yaml, YamlLoader};
 
 /// Undoes percent-encoding, as the service does with the keys of a manifest.
@@ -102,8 +97,8 @@ impl Exported {
                 .join("/")
         };
         for key in keys {
-            let from = support::at(&format!("{}/{key}", bucket(&self.original)));
-            let to = support::at(&format!(
+            let from = crate::support::at(&format!("{}/{key}", bucket(&self.original)));
+            let to = crate::support::at(&format!(
                 "{}/{}/{key}",
                 bucket(&self.target),
                 prefix.trim_end_matches('/')
@@ -162,7 +157,7 @@ impl Exported {
         assert_eq!(report["proofs"], json!({proof: keys.len()}));
         assert_eq!(report["copied_by"], json!(by));
         delete_all(&self.stores, &self.original).await;
-        let snapshot = support::at(report["snapshot"].as_str().unwrap());
+        let snapshot = crate::support::at(report["snapshot"].as_str().unwrap());
         assert_eq!(
             verify(&self.stores, &snapshot, &Silent)
                 .await
@@ -267,8 +262,20 @@ async fn what_a_bulk_copier_cannot_do_is_said_before_anything_is_written() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("forkpoint run"), "{said}");
-        assert!(stores.find(&support::at(&plan)).await.unwrap().is_none());
-        assert!(stores.find(&support::at(&list)).await.unwrap().is_none());
+        assert!(
+            stores
+                .find(&crate::support::at(&plan))
+                .await
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            stores
+                .find(&crate::support::at(&list))
+                .await
+                .unwrap()
+                .is_none()
+        );
     }
 }
 
@@ -281,7 +288,7 @@ fn exported_after(plan: &Value, change: impl Fn(&mut Value)) -> forkpoint::Resul
     export(
         &plan,
         ExportKind::S3Batch,
-        &support::at("s3://from/list.csv"),
+        &crate::support::at("s3://from/list.csv"),
     )
 }
 
@@ -355,7 +362,7 @@ fn strings(list: &Yaml) -> Vec<String> {
 
 #[tokio::test]
 async fn the_kubernetes_manifest_does_what_it_says() {
-    let text = include_str!("../examples/kubernetes/fork-job.yaml");
+    let text = include_str!("../../examples/kubernetes/fork-job.yaml");
     let documents = YamlLoader::load_from_str(text).unwrap();
     let jobs: BTreeMap<&str, &Yaml> = documents
         .iter()

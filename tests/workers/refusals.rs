@@ -1,16 +1,11 @@
 //! What workers, commit and abandon refuse, and that nothing is lost or half-committed when they do.
 
-// A test says that something is wrong by panicking.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
+use crate::support::{
+    Service, delete_all, emulator_stores, local_stores, manifest, run, run_json, synthetic, temp,
+};
 use bytes::Bytes;
 use forkpoint::store::{Journal, Location, Stores};
 use serde_json::{Value, json};
-use support::{
-    Service, delete_all, emulator_stores, local_stores, manifest, run, run_json, synthetic, temp,
-};
 
 /// A snapshot of eight files and a plan of its fork for two workers.
 struct Ready {
@@ -33,7 +28,10 @@ impl Ready {
         let (source, to) = (snapshot.to_string(), target.to_string());
         let (code, _) = run_json(&["plan", &source, &to, "--workers", "2", "--out", &plan_at]);
         assert_eq!(code, 0);
-        let bytes = stores.read(&support::at(&plan_at), u64::MAX).await.unwrap();
+        let bytes = stores
+            .read(&crate::support::at(&plan_at), u64::MAX)
+            .await
+            .unwrap();
         Ready {
             _dir: dir,
             stores,
@@ -55,7 +53,7 @@ impl Ready {
     }
 
     fn at(&self, field: &str, task: usize) -> Location {
-        support::at(
+        crate::support::at(
             self.plan["tasks"][task]["duplicate"][field]
                 .as_str()
                 .unwrap(),
@@ -246,7 +244,7 @@ async fn a_hostile_or_damaged_plan_is_refused_before_anything_is_written() {
         assert!(
             ready
                 .stores
-                .find(&support::at(&outside))
+                .find(&crate::support::at(&outside))
                 .await
                 .unwrap()
                 .is_none()
@@ -657,7 +655,7 @@ impl forkpoint::progress::Progress for Abandoning {
 async fn a_worker_whose_fork_was_abandoned_says_so_and_leaves_nothing_unknown() {
     use forkpoint::fork::{RunOptions, Slice, read_plan, run_slice};
     let ready = Ready::new().await;
-    let plan = read_plan(&ready.stores, &support::at(&ready.plan_at))
+    let plan = read_plan(&ready.stores, &crate::support::at(&ready.plan_at))
         .await
         .unwrap();
     let folder = ready.target.join(".forkpoint").unwrap();

@@ -1,13 +1,8 @@
 //! Ownership as scripts and people meet it: ls, why, lineage, usage, pin, claim, clean, and the pin of a fork.
 
-// A test says that something is wrong by panicking.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
+use crate::support::lab::Lab;
+use crate::support::{fixture, local_stores, manifest, run, run_json, temp};
 use serde_json::json;
-use support::lab::Lab;
-use support::{fixture, local_stores, manifest, run, run_json, temp};
 
 async fn laid() -> (tempfile::TempDir, Lab) {
     let (dir, root) = temp();

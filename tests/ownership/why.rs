@@ -1,14 +1,9 @@
 //! "May I delete chk-42?" on real checkpoints and on the histories that users report.
 
-// A test says that something is wrong by panicking.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
+use crate::support::{fixture, fixtures, local_stores, temp};
 use forkpoint::ownership::{Answer, Lineage, NeedReason, Survey, Verdict, judge, survey};
 use forkpoint::progress::Silent;
 use forkpoint::store::{Location, Stores};
-use support::{fixture, fixtures, local_stores, temp};
 
 async fn look(stores: &Stores, root: &Location) -> Survey {
     survey(stores, std::slice::from_ref(root), &Silent)

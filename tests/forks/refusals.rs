@@ -1,16 +1,11 @@
 //! What a fork refuses, and that nothing is half-committed when it does.
 
-// A test says that something is wrong by panicking.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
+use crate::support::{Service, at, emulator_stores, fixture, local_stores, manifest, temp};
 use bytes::Bytes;
 use forkpoint::ErrorKind;
 use forkpoint::fork::{ForkRequest, fork, plan};
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::store::{Location, Options, Stores};
-use support::{Service, at, emulator_stores, fixture, local_stores, manifest, temp};
 
 async fn refused(stores: &Stores, from: &Location, to: &Location) -> forkpoint::Error {
     let request = ForkRequest::new(from.clone(), to.clone());
@@ -352,8 +347,8 @@ async fn a_commit_object_that_is_named_as_state_is_refused() {
     let stores = local_stores();
     let snapshot = root.join("job/chk-7").unwrap();
     let itself = snapshot.join("_metadata").unwrap();
-    let size = support::synthetic::metadata(&[(itself.to_string(), 0)]).len() as u64;
-    let file = support::synthetic::metadata(&[(itself.to_string(), size)]);
+    let size = crate::support::synthetic::metadata(&[(itself.to_string(), 0)]).len() as u64;
+    let file = crate::support::synthetic::metadata(&[(itself.to_string(), size)]);
     stores.put(&itself, Bytes::from(file), true).await.unwrap();
     let e = refused(&stores, &snapshot, &root.join("fork").unwrap()).await;
     assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
@@ -406,7 +401,7 @@ async fn files_of_another_service_are_read_only_when_asked_for() {
     std::fs::write(dir.path().join("secret"), b"abc").unwrap();
     let secret = root.join("secret").unwrap().to_string();
     let snapshot = at("memory:/evil/chk-7");
-    let file = support::synthetic::metadata(&[(secret, 3)]);
+    let file = crate::support::synthetic::metadata(&[(secret, 3)]);
     stores
         .put(
             &snapshot.join("_metadata").unwrap(),

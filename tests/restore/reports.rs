@@ -1,10 +1,6 @@
 //! What went wrong for users of Flink when they restored jobs, as tests of the planner.
 
-// Helpers of tests fail by panicking, like the tests themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod restore_model;
-
+use crate::restore_model::*;
 use forkpoint::ErrorKind;
 use forkpoint::restore::{
     BackendCapability, Execution, KeepReason, RestorePlan, SourceFate, TargetOperator,
@@ -13,7 +9,6 @@ use forkpoint::snapshot::RestoreMode;
 use forkpoint::snapshot::{DeclaredSize, FileRole, Kind, Part, Scope, StateKind};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use restore_model::*;
 
 use BackendCapability::{CannotBeIndependent, ReusesAlways, WritesEverything};
 
@@ -99,7 +94,7 @@ fn a_plan_is_the_same_after_a_restart_and_says_who_owns_what() {
             (mode, fate, 7)
         );
         assert_eq!(read.source, snapshot.directory);
-        let again = restore_model::plan(&snapshot, &job, mode).unwrap();
+        let again = crate::restore_model::plan(&snapshot, &job, mode).unwrap();
         assert_eq!(again.to_json().unwrap(), bytes);
     }
 }

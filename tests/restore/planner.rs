@@ -1,19 +1,14 @@
 //! Plans of restores: properties over random jobs, and the rules one by one.
 
-// Helpers of tests fail by panicking, like the tests themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod restore_model;
-
 use std::collections::BTreeSet;
 
+use crate::restore_model::*;
 use forkpoint::ErrorKind;
 use forkpoint::restore::{BackendCapability, RestorePlan, SkipReason, TargetJob, assign_state};
 use forkpoint::snapshot::RestoreMode;
 use forkpoint::snapshot::{FileRole, Part, Scope, StateKind};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use restore_model::*;
 
 use BackendCapability::{ReusesAlways, ReusesAtSameParallelism, WritesEverything};
 

@@ -1,15 +1,10 @@
 //! Who gets which state: compared with what real Flink answered
 //! (`tests/flink/rescale/RescaleTable.java`) and did (`tests/fixtures/checkpoints`).
 
-// Helpers of tests fail by panicking, like the tests themselves.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod restore_model;
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::restore_model::{Model, at, job, plan};
 use forkpoint::restore::{
     BackendCapability, ChannelMapper, Execution, TargetJob, TargetOperator, assign_state,
     default_max_parallelism, key_groups_of, subtask_of,
@@ -19,7 +14,6 @@ use forkpoint::snapshot::flink::FlinkFormat;
 use forkpoint::snapshot::{
     Distribution, KeyGroupRange, Lookup, Snapshot, SnapshotFormat, StateKind,
 };
-use restore_model::{Model, at, job, plan};
 
 /// The lines of the table that begin with a word, split at blanks, without that word.
 fn table(word: &str) -> Vec<Vec<String>> {
@@ -209,7 +203,7 @@ fn operator_state_is_spread_as_flink_spreads_it() {
     assert!(rescaled > 30);
 }
 
-fn read(fixture: &support::Fixture, path: &str) -> (Snapshot, Snapshot) {
+fn read(fixture: &crate::support::Fixture, path: &str) -> (Snapshot, Snapshot) {
     let file = fixture.files_root().join(path).join("_metadata");
     let bytes = std::fs::read(file).unwrap();
     let lookup = Lookup::new(at(&format!("{}/{path}", fixture.root_uri())));
@@ -220,7 +214,7 @@ fn read(fixture: &support::Fixture, path: &str) -> (Snapshot, Snapshot) {
 
 fn all_fixtures() -> Vec<(String, Snapshot, Snapshot)> {
     let mut all = Vec::new();
-    for fixture in support::fixtures() {
+    for fixture in crate::support::fixtures() {
         for path in fixture.snapshots() {
             let (plain, full) = read(&fixture, &path);
             all.push((format!("{} {path}", fixture.name), plain, full));
@@ -296,7 +290,7 @@ fn real_snapshots_are_planned_for_any_parallelism() {
 
 #[test]
 fn files_of_a_real_changelog_are_shared_and_copied_once() {
-    let fixture = support::fixture("1.20.5-changelog-rocks-p2");
+    let fixture = crate::support::fixture("1.20.5-changelog-rocks-p2");
     let (_, full) = read(&fixture, &fixture.newest());
     let table = full.references.as_ref().unwrap();
     let mut users: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();

@@ -1,17 +1,12 @@
 //! Deletion in the batches of a real service.
 
-// A test says that something is wrong by panicking.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::io::Write;
 use std::time::Instant;
 
+use crate::support::{Service, emulator_stores};
 use bytes::Bytes;
 use forkpoint::store::Location;
 use futures::StreamExt;
-use support::{Service, emulator_stores};
 
 /// Report of FLINK-33090: 4,000 objects took eight minutes one by one.
 #[tokio::test]

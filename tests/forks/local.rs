@@ -1,17 +1,12 @@
 //! Forks of real checkpoints on the local disk and in memory.
 
-// A test says that something is wrong by panicking.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
+use crate::support::{at, fixture, fixtures, local_stores, manifest, shape, temp};
 use forkpoint::ErrorKind;
 use forkpoint::fork::{ForkRequest, MovedFrom, fork, plan};
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::snapshot::CommitObject;
 use forkpoint::store::{Location, Stores};
 use forkpoint::verify::verify;
-use support::{at, fixture, fixtures, local_stores, manifest, shape, temp};
 
 async fn fork_to(stores: &Stores, from: &Location, to: &Location) -> forkpoint::fork::ForkReport {
     let request = ForkRequest::new(from.clone(), to.clone());
@@ -171,7 +166,7 @@ async fn a_snapshot_that_was_copied_by_hand_forks_with_its_old_place_named() {
         // As it was made: its metadata names a place that is not here.
         let copy = dir.path().join("copied/by/hand");
         let files = fixture.files_root();
-        for file in support::walk(&files) {
+        for file in crate::support::walk(&files) {
             let to = copy.join(file.strip_prefix(&files).unwrap());
             std::fs::create_dir_all(to.parent().unwrap()).unwrap();
             std::fs::copy(&file, to).unwrap();
@@ -273,7 +268,7 @@ async fn forks_run_in_memory_too() {
     let snapshot = at("memory:/original").join(&fixture.newest()).unwrap();
     let before = shape(&stores, &snapshot).await;
     let report = fork_to(&stores, &snapshot, &at("memory:/fork")).await;
-    support::delete_all(&stores, &at("memory:/original")).await;
+    crate::support::delete_all(&stores, &at("memory:/original")).await;
     assert_eq!(shape(&stores, &report.snapshot).await, before);
     assert_eq!(
         report.snapshot.to_string(),

@@ -1,17 +1,12 @@
 //! What `plan --workers` shows: a bar for each worker, what it takes, and why it is not more even.
 
-// A test says that something is wrong by panicking.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::path::Path;
 
+use crate::support::{command, local_stores, run, run_json, synthetic, temp};
 use bytes::Bytes;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde_json::json;
-use support::{command, local_stores, run, run_json, synthetic, temp};
 
 /// A snapshot of 50 small files and a large one, and a place for a fork.
 async fn skewed() -> (tempfile::TempDir, String, String) {

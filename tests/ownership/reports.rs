@@ -1,10 +1,7 @@
 //! What users report of ownership in Flink, each with the verdict that they should have got.
 
-// A test says that something is wrong by panicking.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
+use crate::support::lab::{FILE_BYTES, Lab};
+use crate::support::{at, fixture, local_stores, temp};
 use forkpoint::ErrorKind;
 use forkpoint::ownership::{
     Answer, Cause, Class, CleanPolicy, Doubt, Independence, Lineage, MissingReason, NeedReason,
@@ -13,8 +10,6 @@ use forkpoint::ownership::{
 use forkpoint::progress::Silent;
 use forkpoint::snapshot::RestoreMode;
 use forkpoint::store::Location;
-use support::lab::{FILE_BYTES, Lab};
-use support::{at, fixture, local_stores, temp};
 
 /// The names of the snapshots that use this one, and how many of its objects.
 fn users(verdict: &forkpoint::ownership::Verdict) -> Vec<(String, u64)> {
@@ -197,7 +192,7 @@ async fn a_claimed_savepoint_is_kept_while_any_file_in_it_is_used_and_listed_as_
         .unwrap();
     let size = stores.stat(&inside).await.unwrap().size;
     let directory = lab.directory("b", 99);
-    let bytes = support::synthetic::numbered_metadata(99, &[(inside.to_string(), size)]);
+    let bytes = crate::support::synthetic::numbered_metadata(99, &[(inside.to_string(), size)]);
     stores
         .put(&directory.join("_metadata").unwrap(), bytes.into(), true)
         .await
@@ -396,7 +391,7 @@ async fn files_of_a_moved_snapshot_are_never_taken_for_orphans() {
     let file = lab.write("a:x").await;
     let directory = lab.directory("a", 1);
     let old = format!("memory:/old-bucket/shared/{}", file.name());
-    let bytes = support::synthetic::numbered_metadata(1, &[(old.clone(), FILE_BYTES)]);
+    let bytes = crate::support::synthetic::numbered_metadata(1, &[(old.clone(), FILE_BYTES)]);
     lab.stores
         .put(&directory.join("_metadata").unwrap(), bytes.into(), true)
         .await

@@ -1,0 +1,14 @@
+//! Who depends on what, and what may go: reports of users, faulty stores, verdicts against real Flink, the verbs, real servers.
+
+// Tests say what they expect by failing.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+mod cli;
+mod emulators;
+#[path = "../fault/mod.rs"]
+mod fault;
+mod faults;
+mod reports;
+#[path = "../support/mod.rs"]
+mod support;
+mod why;
