@@ -37,9 +37,25 @@ pub(crate) fn utc(unix_ms: u64) -> String {
 
 /// Milliseconds since 1970, for names that sort by the time of the run that made them.
 pub(crate) fn unix_millis() -> u128 {
-    std::time::SystemTime::now()
+    let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis())
+        .map_or(0, |d| d.as_millis());
+    now.saturating_add_signed(set_by_tests())
+}
+
+/// How far the clock of this process is off, in milliseconds: what the file says now that the environment variable
+/// `FORKPOINT_CLOCK_OFFSET` names. So a test sets the clock of one process, also while it runs.
+#[cfg(feature = "fail-points")]
+fn set_by_tests() -> i128 {
+    let named = std::env::var_os("FORKPOINT_CLOCK_OFFSET");
+    let text = named.and_then(|path| std::fs::read_to_string(path).ok());
+    text.and_then(|t| t.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Nothing.
+#[cfg(not(feature = "fail-points"))]
+fn set_by_tests() -> i128 {
+    0
 }
 
 /// A clock that begins with the system's and never goes back, nor jumps when that one is set.

@@ -9,6 +9,10 @@ mod support;
 
 #[path = "blob_server/access.rs"]
 mod access;
+#[path = "blob_server/cache.rs"]
+mod cache;
+#[path = "blob_server/clock.rs"]
+mod clock;
 #[path = "blob_server/crash.rs"]
 mod crash;
 #[path = "blob_server/damage.rs"]
@@ -19,9 +23,13 @@ mod fencing;
 mod harness;
 #[path = "blob_server/library.rs"]
 mod library;
+#[path = "blob_server/limits.rs"]
+mod limits;
 #[path = "blob_server/outage.rs"]
 mod outage;
 #[path = "blob_server/peers.rs"]
 mod peers;
+#[path = "blob_server/repairs.rs"]
+mod repairs;
 #[path = "blob_server/stores.rs"]
 mod stores;

@@ -9,6 +9,14 @@
 //! with a manifest of its own epoch before it does anything else; from then on an older owner either
 //! collides or reads the newer epoch, and steps down. Names of objects are used once, so that a
 //! delete that comes late hits nothing. `model` (a test) explores all interleavings.
+//!
+//! A job without a manifest has nothing to seal, so that an older owner which does not know yet can still write its
+//! first one. Two rules make that harmless. Whoever has written the first manifest of a job looks for a later epoch
+//! before it acknowledges: what is acknowledged was there before the later owner listed the jobs. And an owner
+//! writes a manifest of its own, if need be an empty one, before it removes anything of such a job: the older
+//! one's then collides, or is followed by one that does not name what goes. A first manifest that comes later still, of a
+//! job that the new owner does not know, lies there until the next owner starts, and is taken over then: it
+//! names objects that are there, and its blobs are staged like any that nobody holds.
 
 use std::fmt;
 use std::hash::Hash;

@@ -32,6 +32,9 @@ pub struct Content {
     pub reservations: Vec<Reservation>,
     /// Batches committed lately and what was answered; the oldest first.
     pub batches: Vec<Batch>,
+    /// When this was said, by the clock of the owner that said it: leases are counted from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Moment>,
 }
 
 /// One retained blob.
@@ -209,6 +212,7 @@ impl Ledger for Manifest {
             entries: Vec::new(),
             reservations: Vec::new(),
             batches: Vec::new(),
+            as_of: None,
         };
         let content = match (change, base) {
             (Some((_, content)), _) => content.clone(),
@@ -271,12 +275,13 @@ impl Registry {
             entries: entries.collect(),
             reservations: Vec::new(),
             batches: batches.collect(),
+            as_of: None,
         })
     }
 
-    /// Takes over a job from its sealed manifest. Deadlines start again in full and leases last at
-    /// least one retention interval from now, since the clocks of two owners may differ: they only
-    /// get longer. A job that is not to be recovered loses the holder "job", unless it is suspended.
+    /// Takes over a job from its sealed manifest. Deadlines start again in full, and leases with what was left of
+    /// them when the manifest was made, at least one retention interval: the clocks of two owners may differ, or
+    /// jump, and times only get longer. A job that is not to be recovered loses the holder "job", unless it is suspended.
     pub fn adopt(&mut self, id: &JobId, manifest: &Manifest, recovered: bool, now: Moment) {
         let until = now.after(self.settings.retention);
         let content = &manifest.content;
@@ -285,10 +290,14 @@ impl Registry {
             job.remembered_until = Some(now.after(self.settings.tombstone_keep));
         }
         let kept = recovered || content.state == JobState::Suspended;
+        let lease = |end: Moment| {
+            let left = content.as_of.map_or(0, |at| end.0.saturating_sub(at.0));
+            end.max(until).max(Moment(now.0.saturating_add(left)))
+        };
         for entry in &content.entries {
             let holders = entry.holders.iter().filter(|h| kept || h.by != Holder::Job);
             let holders: BTreeMap<Holder, Option<Moment>> = holders
-                .map(|h| (h.by.clone(), h.lease_end.map(|end| end.max(until))))
+                .map(|h| (h.by.clone(), h.lease_end.map(lease)))
                 .collect();
             let blob = Blob {
                 class: Class::Retained,

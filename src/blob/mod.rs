@@ -76,6 +76,8 @@ pub mod client;
 mod eviction;
 mod fail;
 #[cfg(unix)]
+mod flight;
+#[cfg(unix)]
 mod ha;
 #[cfg(unix)]
 mod http;

@@ -305,6 +305,14 @@ impl Registry {
         effects
     }
 
+    /// A job without manifest gets one, whether something is known of it or not. One of which nothing is known is
+    /// forgotten like any of which nothing is left.
+    pub(crate) fn hold_place(&mut self, job: &JobId) -> Vec<Effect> {
+        let entry = self.jobs.entry(job.clone());
+        entry.or_insert_with(|| Job::new(JobState::Staging));
+        vec![Effect::Commit(job.clone())]
+    }
+
     /// Something happened to a job. Repeating an event changes nothing.
     ///
     /// # Errors

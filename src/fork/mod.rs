@@ -4,23 +4,23 @@
 //! Guarantees, each with the test that holds it to them (in `tests/`):
 //!
 //! 0. The source is pinned before the first copy, so that no clean deletes it meanwhile; the pin goes after the
-//!    proof (`ownership_cli::a_fork_pins_its_source_while_it_runs`). Where the source cannot be written to, the
+//!    proof (`ownership::cli::a_fork_pins_its_source_while_it_runs`). Where the source cannot be written to, the
 //!    fork goes on without and says so: nothing depends on the source once the fork is proved, and a source that
 //!    goes before makes the fork fail, not lie.
-//! 1. A fork never writes or deletes a source object (`fork_local::the_original_is_never_touched`).
+//! 1. A fork never writes or deletes a source object (`forks::local::the_original_is_never_touched`).
 //! 2. The commit object is written last and create-if-absent; a fork that did not commit does not
 //!    exist (`fork_kill::a_killed_fork_on_local_disk_resumes` and its like).
 //! 3. After the commit no reference leaves the fork's root: proved from what was written
-//!    (`fork_local::every_fixture_forks_and_survives_its_original`).
+//!    (`forks::local::every_fixture_forks_and_survives_its_original`).
 //! 4. An object at a destination that is not ours is an error, never overwritten
-//!    (`fork_refusals::a_stranger_at_a_destination_is_refused`).
+//!    (`forks::refusals::a_stranger_at_a_destination_is_refused`).
 //! 5. Of a fork that many workers share each object is copied once, but those in flight when a worker is
 //!    killed; the result is that of one process
 //!    (`fork_workers::workers_that_are_killed_or_doubled_on_s3_make_the_same_fork`).
 //! 6. A plan that others wrote is believed in nothing that the snapshot's metadata says
-//!    (`fork_workers_refusals::a_hostile_or_damaged_plan_is_refused_before_anything_is_written`).
+//!    (`workers::refusals::a_hostile_or_damaged_plan_is_refused_before_anything_is_written`).
 //! 7. What is abandoned is removed only with proof that it is the fork's, and never once there may have been
-//!    a commit (`fork_workers_refusals::abandoning_removes_what_the_fork_has_left_and_nothing_else`).
+//!    a commit (`workers::refusals::abandoning_removes_what_the_fork_has_left_and_nothing_else`).
 
 mod abandon;
 mod commit;

@@ -64,7 +64,6 @@ pub use probe::{ProbeOptions, ProbeReport, Timing};
 pub use receipt::Receipt;
 pub(crate) use receipt::same_tag;
 pub use stat::Stat;
-pub use stream::ObjectWriter;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
 #[cfg(feature = "blob")]
 pub(crate) use upload::of_file;

@@ -177,3 +177,84 @@ async fn take_overs_under_load_lose_nothing_acknowledged() {
     let found = lying(&stores, &ha, &dir.path().join("6")).await;
     assert_eq!(found.violations(&BTreeSet::new()), []);
 }
+
+/// A job without a manifest is not sealed by a take-over. The older owner, which does not know yet, writes its first
+/// manifest: it is not acknowledged, it names nothing that the new owner has removed, and it keeps nothing alive.
+async fn a_first_manifest_comes_late(stores: &Stores, ha: &Location, after_removal: bool) {
+    let (dir, _) = temp();
+    // It looks for a later owner when it must, and not by chance before.
+    let slow = ["--retention-interval", "2s", "--sweep-period", "60s"];
+    let first = Setup::new(&dir.path().join("first"), ha)
+        .with(&slow)
+        .start();
+    let bytes = noise(1, 50_000);
+    let open = first.batch("b", 1);
+    assert_eq!(open.begin(&[(&bytes, "retained")]).unwrap().status, 201);
+    assert_eq!(open.send(&bytes).unwrap().status, 200);
+    first.pause();
+    let age = if after_removal { "0" } else { "4s" };
+    let setup = Setup::new(&dir.path().join("second"), ha)
+        .with(&["--retention-interval", "2s", "--sweep-period", "100ms"])
+        .with(&["--orphan-min-age", age]);
+    let second = setup.start();
+    let gone = || async {
+        lying(stores, ha, &second.data)
+            .await
+            .copies
+            .objects
+            .is_empty()
+    };
+    match after_removal {
+        true => eventually("the object of no manifest goes", gone).await,
+        false => assert!(!gone().await),
+    }
+    first.resume();
+    let refused = open.commit().unwrap();
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (421, "not-owner")
+    );
+    let found = lying(stores, ha, &second.data).await;
+    assert_eq!(found.violations(&BTreeSet::new()), []);
+    if !after_removal {
+        // The manifest was written, over an object that is there.
+        let written = &found.manifests[&job("b")];
+        assert!(written.values().any(|m| m.epoch == 1), "{written:?}");
+    }
+    // Whatever was written, the object goes, and the new owner has what it acknowledges.
+    eventually("the object goes", gone).await;
+    assert_eq!(read(&second, "b", &bytes).unwrap().code(), "not-found");
+    assert!(second.batch("b", 1).upload(&[(&bytes, "retained")]));
+    assert_eq!(register(&second, "b", &[&bytes]).unwrap().status, 204);
+    assert_eq!(first.stop(), Some(0));
+    second.kill();
+    let third = setup.start();
+    assert!(is_readable(&third, "b", &bytes));
+    let acked = BTreeSet::from([key("b", &bytes)]);
+    let found = lying(stores, ha, &third.data).await;
+    assert_eq!(found.violations(&acked), []);
+    assert!(
+        !third.said.iter().any(|l| l.contains("lost")),
+        "{:?}",
+        third.said
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_manifest_of_the_older_owner_comes_late() {
+    for after_removal in [true, false] {
+        let (_dir, root) = temp();
+        a_first_manifest_comes_late(&local_stores(), &root, after_removal).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_manifest_of_the_older_owner_comes_late_on_s3() {
+    if Service::S3.is_there("two blob servers") {
+        let place = Service::S3.place(0, "blob-late");
+        for after_removal in [true, false] {
+            let ha = place.join(&after_removal.to_string()).unwrap();
+            a_first_manifest_comes_late(&emulator_stores(), &ha, after_removal).await;
+        }
+    }
+}

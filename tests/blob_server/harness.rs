@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ pub struct Setup {
     pub more: Vec<String>,
     pub fail_point: Option<String>,
     pub settings: Vec<(String, String)>,
+    /// Most files and connections that the process may have open.
+    pub open_files: Option<u32>,
 }
 
 impl Setup {
@@ -51,12 +53,21 @@ impl Setup {
             more: Vec::new(),
             fail_point: None,
             settings: Vec::new(),
+            open_files: None,
         }
     }
 
     pub fn with(mut self, args: &[&str]) -> Setup {
         self.more.extend(args.iter().map(ToString::to_string));
         self
+    }
+
+    /// The same with another value of this option.
+    pub fn but(mut self, option: &str, value: &str) -> Setup {
+        if let Some(at) = self.more.iter().position(|a| a == option) {
+            self.more.drain(at..at + 2);
+        }
+        self.with(&[option, value])
     }
 
     pub fn dying_at(mut self, point: &str) -> Setup {
@@ -73,6 +84,9 @@ impl Setup {
         }
         args.extend(self.more.iter().map(String::as_str));
         let mut command = command(&args);
+        if let Some(most) = self.open_files {
+            command = with_open_files(&command, most);
+        }
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         command.envs(self.settings.iter().map(|(k, v)| (k, v)));
         match &self.fail_point {
@@ -122,7 +136,25 @@ impl Setup {
     }
 }
 
+/// The same command in a shell that lowers the limit first.
+fn with_open_files(command: &Command, most: u32) -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n $0 && exec \"$@\"", &most.to_string()]);
+    limited.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
 impl Server {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Option<Answer> {
         request(&self.url, method, path, &[], body)
     }

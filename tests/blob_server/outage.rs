@@ -8,7 +8,7 @@ use super::fault::{Action, FaultServer, Kind, Rule, Service};
 use super::harness::*;
 use super::support::temp;
 
-fn on_fault_server(data: &std::path::Path, server: &FaultServer) -> Setup {
+pub(super) fn on_fault_server(data: &std::path::Path, server: &FaultServer) -> Setup {
     let ha = Location::parse("s3://one/ha").unwrap();
     let mut setup = Setup::new(data, &ha).with(&["--ha-patience", "2s", "--sweep-period", "100ms"]);
     for (name, value) in server.settings() {

@@ -75,7 +75,7 @@ impl Rule {
         self
     }
 
-    /// Only for keys that begin so.
+    /// Only for keys that begin so; listings of a prefix that does, in a rule for listings.
     #[must_use]
     pub fn for_keys(mut self, prefix: &str) -> Rule {
         self.prefix = prefix.to_string();
@@ -108,6 +108,7 @@ impl Rule {
             && (self.kinds.is_empty() || self.kinds.contains(&kind))
             && self.service.is_none_or(|s| s == service)
             && key.starts_with(&self.prefix)
+            && (self.prefix.is_empty() || !self.kinds.is_empty() || kind != Kind::List)
     }
 }
 

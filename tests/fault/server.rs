@@ -186,7 +186,12 @@ async fn answer(
         return Ok(reply.into_response(None, is_head));
     }
     let (kind, bucket, key) = classify(&call);
-    let plan = shared.faults().plan(service, kind, &bucket, &key);
+    // Rules know a listing by what it asks for.
+    let named = match kind {
+        Kind::List => call.param("prefix").unwrap_or("").to_string(),
+        _ => key.clone(),
+    };
+    let plan = shared.faults().plan(service, kind, &bucket, &named);
     if !plan.latency.is_zero() {
         tokio::time::sleep(plan.latency).await;
     }

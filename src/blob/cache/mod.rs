@@ -5,7 +5,6 @@
 //! [`JobGuard`], which holds the job, and a [`CachedBlob`], which pins the file. The directory has a
 //! limit; what is given up can be fetched again and is not in use.
 
-mod flight;
 mod handle;
 mod state;
 
@@ -26,13 +25,13 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::eviction::CachedFile;
+use super::flight::{Flights, Outlives};
 use super::key::{BlobKey, Digest, JobId, Moment};
 use super::layout::LocalPath;
 use super::lifecycle::Class;
 use super::local::{Complete, Copy, Incoming, LocalOptions, LocalStore, Look, Opened};
 use super::source::{BlobSource, FetchPatience, Part, SourceUse, Sources, fetch};
 
-use flight::Flights;
 use handle::Pin;
 pub use handle::{CachedBlob, JobGuard};
 use state::Uses;
@@ -122,7 +121,7 @@ pub(crate) struct Shared {
     local: Arc<LocalStore>,
     sources: Sources,
     uses: Mutex<Uses>,
-    flights: Flights,
+    flights: Flights<bool, Error>,
     fetches: Semaphore,
     counters: Counters,
     began: Instant,
@@ -179,7 +178,7 @@ impl BlobCache {
             local: Arc::new(local),
             sources: Sources::new(sources),
             uses: Mutex::new(uses),
-            flights: Flights::default(),
+            flights: Flights::new(Outlives::Nobody),
             counters: Counters::default(),
             began: Instant::now(),
             closed: AtomicBool::new(false),

@@ -28,8 +28,6 @@ pub(crate) struct Swept {
     pub(crate) removed: Vec<ObjectName>,
     /// Objects whose removal got no answer: the next sweep tries again.
     pub(crate) failed: Vec<ObjectName>,
-    /// The job has a manifest.
-    pub(crate) manifest: bool,
     /// Manifests that are gone.
     pub(crate) manifests: u64,
 }
@@ -169,7 +167,6 @@ impl HaStore {
                     Ask::CopyInFlight => Reply::Names(in_flight()),
                     ask => self.perform(Some(job), ask).await?,
                 };
-                swept.manifest |= matches!(reply, Reply::Manifest(Some(_)));
                 wait_if_unknown(&reply, &mut unanswered).await;
                 sweep.answer(first, reply);
             }

@@ -322,11 +322,6 @@ impl HaStore {
         self.at(&StorePath::Object(job.clone(), Class::Retained, *name))
     }
 
-    /// Removes one object that nobody can name any more. One request.
-    pub(crate) async fn remove_object(&self, job: &JobId, name: &ObjectName) -> Result<()> {
-        self.stores.delete(&self.object_at(job, name)?).await
-    }
-
     /// The numbers of a job's manifests. One listing.
     pub(crate) async fn manifests(&self, job: &JobId) -> Result<Vec<u64>> {
         self.numbers(&format!("jobs/{job}/manifest")).await

@@ -2,13 +2,15 @@
 //! and what comes is hashed before anybody sees it.
 
 use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
-use futures::TryStreamExt;
 use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
-use crate::store::blocking;
+use crate::store::{Content, UploadOptions, blocking};
 
 use super::super::fail;
 use super::super::key::{Digest, Digester, JobId, ObjectName};
@@ -17,6 +19,8 @@ use super::HaStore;
 
 /// Size of a range that is read with one request, in bytes.
 const PIECE_BYTES: u64 = 8 << 20;
+/// Parts of one object on their way to the store at once.
+const PARTS_IN_FLIGHT: usize = 2;
 /// Ranges of one object on their way to us at once.
 const READ_AHEAD: usize = 2;
 
@@ -63,26 +67,51 @@ async fn block(copy: &Copy, number: u64) -> Result<Bytes> {
 }
 
 impl HaStore {
-    /// Writes an object from a local copy. One request up to 8 MiB, above that one per part and two more.
+    /// Writes an object from a local copy. One request up to 8 MiB, above that one per part and two more (three on
+    /// Google and Azure at most); two parts on their way and one that is read, of 8 MiB each.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the copy is not what it was; what the store answers. The object may then be there or not.
+    /// `Corrupt` if the copy is not what it was; `Unavailable` if nothing moves for the store's patience, and then
+    /// parts may stay that no listing shows; what the store answers. The object may then be there or not.
     pub(crate) async fn upload(&self, job: &JobId, name: &ObjectName, copy: &Copy) -> Result<()> {
         let at = self.object_at(job, name)?;
-        let mut writer = self.stores.writer(&at, name.digest.size).await?;
-        for number in 0..copy.blocks.count() {
-            let written = match block(copy, number).await {
-                Ok(bytes) => self.step(writer.write(bytes)).await,
-                Err(e) => Err(e),
-            };
-            if let Err(e) = written {
-                writer.abort().await;
-                return Err(e);
+        let moved = Arc::new(Mutex::new(Instant::now()));
+        let (blocks, moves) = (copy.clone(), Arc::clone(&moved));
+        let stream = futures::stream::iter(0..copy.blocks.count()).then(move |number| {
+            let (blocks, moves) = (blocks.clone(), Arc::clone(&moves));
+            async move {
+                *moves.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                let bytes = block(&blocks, number).await?;
+                fail::point("object-half-written");
+                Ok(bytes)
             }
-            fail::point("object-half-written");
+        });
+        let content = Content::Stream {
+            stream: stream.boxed(),
+            size: Some(name.digest.size),
+        };
+        let options = UploadOptions {
+            parts_at_once: PARTS_IN_FLIGHT,
+            fresh: true,
+            ..UploadOptions::default()
+        };
+        let mut upload = std::pin::pin!(self.stores.upload(&at, content, &options));
+        loop {
+            let last = *moved.lock().unwrap_or_else(PoisonError::into_inner);
+            let left = self.patience.saturating_sub(last.elapsed());
+            if left.is_zero() {
+                return Err(super::no_answer().at(&at));
+            }
+            if let Ok(done) = tokio::time::timeout(left, &mut upload).await {
+                return match done?.sha256.bytes() == name.digest.sha256 {
+                    true => Ok(()),
+                    false => Err(Error::corrupt("other bytes were read than its name says")
+                        .during("upload")
+                        .at(&at)),
+                };
+            }
         }
-        self.step(writer.finish()).await
     }
 
     /// All of an object.

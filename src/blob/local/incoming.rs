@@ -111,13 +111,12 @@ impl LocalStore {
         moved.map_err(|e| io_error(e, "publish", &path))?;
         self.learn(&key, complete.stamp, Arc::clone(&complete.blocks), now);
         drop(moves);
-        if !self.options.durable {
-            return Ok(key);
-        }
-        sync_folder(folder)?;
-        for ancestor in made {
-            if let Some(above) = ancestor.parent() {
-                sync_folder(above)?;
+        if self.options.durable {
+            sync_folder(folder)?;
+            for ancestor in made {
+                if let Some(above) = ancestor.parent() {
+                    sync_folder(above)?;
+                }
             }
         }
         fail::point("published");
@@ -144,6 +143,21 @@ impl Incoming {
             fail::point("part-written");
         }
         Ok(())
+    }
+
+    /// How many bytes more than those written there is space for.
+    pub(crate) fn room(&self) -> u64 {
+        self.reserved.bytes().saturating_sub(self.written)
+    }
+
+    /// Bytes that are reserved for it.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.bytes()
+    }
+
+    /// There is space for more.
+    pub(crate) fn extend(&mut self, reserved: Reserved) {
+        self.reserved.join(reserved);
     }
 
     /// No more bytes come: makes the file durable.

@@ -28,7 +28,7 @@ use super::recovery::Listed;
 
 pub(crate) use blocks::{BLOCK_BYTES, BlockDigester, Blocks};
 pub(crate) use incoming::{Complete, Incoming};
-pub(crate) use space::Reserved;
+pub(crate) use space::{Reserved, STEP_BYTES};
 
 /// What becomes of the files when the process ends in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

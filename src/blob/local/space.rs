@@ -22,13 +22,23 @@ impl Drop for Reserved {
     }
 }
 
-/// By how much a reservation of unknown size grows at a time.
-const STEP_BYTES: u64 = 8 << 20;
+/// By how much a reservation grows at a time.
+pub(crate) const STEP_BYTES: u64 = 8 << 20;
 
 impl Reserved {
     /// Whether what is written into it must be durable before it is used.
     pub(crate) fn durable(&self) -> bool {
         self.store.options.durable
+    }
+
+    /// How many bytes it is.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Makes another one part of it.
+    pub(crate) fn join(&mut self, mut other: Reserved) {
+        self.bytes = self.bytes.saturating_add(std::mem::take(&mut other.bytes));
     }
 
     /// Takes care that it is at least `bytes`.
@@ -106,6 +116,34 @@ impl LocalStore {
         Ok(fits)
     }
 
+    /// Fails if `bytes` do not fit whatever is given up. Reserves nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Refused`.
+    pub(crate) fn could_fit(
+        &self,
+        bytes: u64,
+        candidates: impl Fn() -> Vec<CachedFile>,
+    ) -> Result<()> {
+        let space = self.space()?;
+        if make_room(&[], space, self.options.space, bytes).is_ok() {
+            return Ok(());
+        }
+        match make_room(&candidates(), space, self.options.space, bytes) {
+            Ok(_) => Ok(()),
+            Err(lacking) => Err(self.lacks(bytes, &lacking)),
+        }
+    }
+
+    fn lacks(&self, bytes: u64, lacking: &NoSpace) -> Error {
+        let why = format!(
+            ": {} bytes are lacking; readers hold {}, and of {} there is no other copy",
+            lacking.missing, lacking.pinned, lacking.only_copies
+        );
+        no_space(self.root().display(), bytes, &why)
+    }
+
     /// Reserves `bytes`. Where they do not fit, `candidates` says which files there are, and `evict` takes
     /// one off.
     ///
@@ -133,13 +171,7 @@ impl LocalStore {
                         evict(key)?;
                     }
                 }
-                Err(lacking) => {
-                    let why = format!(
-                        ": {} bytes are lacking; readers hold {}, and of {} there is no other copy",
-                        lacking.missing, lacking.pinned, lacking.only_copies
-                    );
-                    return Err(no_space(self.root().display(), bytes, &why));
-                }
+                Err(lacking) => return Err(self.lacks(bytes, &lacking)),
             }
         }
         Err(no_space(self.root().display(), bytes, ""))

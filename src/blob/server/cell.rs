@@ -1,7 +1,7 @@
 //! One job in a server: its memory, and what is under way for it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use crate::error::{Error, ErrorKind};
 
 use super::super::chain::Verdict;
+use super::super::flight::Told;
 use super::super::key::{BlobKey, Digest, JobId, Moment, ObjectName};
 use super::super::lifecycle::Refusal;
 use super::super::registry::{Effect, Registry};
@@ -19,7 +20,7 @@ pub(super) struct Cell {
     /// Held by events that commit and by sweeps: they go one after the other.
     pub(super) serial: tokio::sync::Mutex<()>,
     /// Events that wait for it.
-    queue: Mutex<VecDeque<Queued>>,
+    queue: Mutex<Queue>,
     state: Mutex<Work>,
 }
 
@@ -100,8 +101,32 @@ type Queued = Box<dyn FnOnce(&mut Registry, Moment) -> (Vec<Effect>, Answer) + S
 /// Tells whoever waits that the commit stands, or why not.
 type Answer = Box<dyn FnOnce(Result<(), Failure>) + Send>;
 
+/// Events of one job that wait for their turn.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// A task works them off.
+    has_worker: bool,
+}
+
+struct Waiting {
+    event: Queued,
+    /// Gone once nobody waits for the answer any more.
+    caller: Weak<()>,
+}
+
+impl Queue {
+    /// Whoever went away before the turn came may have repeated the call, or done something else since: what was
+    /// not begun is not done.
+    fn drop_abandoned(&mut self) {
+        self.waiting.retain(|w| w.caller.strong_count() > 0);
+    }
+}
+
 /// Most events that one commit takes along.
 const MOST_IN_BATCH: usize = 64;
+/// Most events of one job that wait: what comes while the HA store gives no answer.
+const MOST_WAITING: usize = 256;
 
 fn queued<T: Send + 'static>(
     event: impl FnOnce(&mut Registry, Moment) -> Result<(T, Vec<Effect>), Refusal> + Send + 'static,
@@ -131,31 +156,59 @@ async fn answer_of<T>(told: oneshot::Receiver<Result<T, Failure>>) -> Result<T, 
 }
 
 impl Inner {
-    /// Applies an event, commits what it changed, and does the rest of its effects. Comes to its end even if
-    /// the caller goes away. Events of a job that wait at the same time share a commit.
+    /// Applies an event, commits what it changed, and does the rest of its effects. Once begun it comes to its end
+    /// even if the caller goes away; before that it is dropped with the caller. Events of a job that wait at the
+    /// same time share a commit.
     pub(super) async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         job: &JobId,
         event: impl FnOnce(&mut Registry, Moment) -> Result<(T, Vec<Effect>), Refusal> + Send + 'static,
     ) -> Result<T, Failure> {
         self.check_owner()?;
-        let cell = self.cell_or_new(job)?;
-        let (queued, told) = queued(event);
-        unpoisoned(&cell.queue).push_back(queued);
-        let (me, job) = (Arc::clone(self), job.clone());
-        tokio::spawn(async move {
-            let _serial = cell.serial.lock().await;
+        let cell = self.cell_to_begin(job)?;
+        let (event, told) = queued(event);
+        let caller = Arc::new(());
+        let begins = {
+            let mut queue = unpoisoned(&cell.queue);
+            queue.drop_abandoned();
+            if queue.waiting.len() >= MOST_WAITING {
+                return Err(Failure::Busy {
+                    wait: Duration::from_secs(5),
+                    why: format!("{MOST_WAITING} calls of the job wait already"),
+                });
+            }
+            queue.waiting.push_back(Waiting {
+                event,
+                caller: Arc::downgrade(&caller),
+            });
+            !std::mem::replace(&mut queue.has_worker, true)
+        };
+        if begins {
+            let (me, job) = (Arc::clone(self), job.clone());
+            tokio::spawn(async move { me.work_off(&job, &cell).await });
+        }
+        let answer = answer_of(told).await;
+        drop(caller);
+        answer
+    }
+
+    /// Works events off, turn by turn, until none waits.
+    async fn work_off(self: &Arc<Self>, job: &JobId, cell: &Arc<Cell>) {
+        loop {
+            let _turn = cell.serial.lock().await;
             let batch: Vec<Queued> = {
                 let mut queue = unpoisoned(&cell.queue);
-                let count = queue.len().min(MOST_IN_BATCH);
-                queue.drain(..count).collect()
+                queue.drop_abandoned();
+                let count = queue.waiting.len().min(MOST_IN_BATCH);
+                queue.has_worker = count > 0;
+                queue.waiting.drain(..count).map(|w| w.event).collect()
             };
-            // Another's turn may have taken ours along.
-            if !batch.is_empty() {
-                me.change_together(&job, &cell, batch).await;
+            if batch.is_empty() {
+                // Of a call that was refused, say.
+                return self.let_go_in_turn(job, cell);
             }
-        });
-        answer_of(told).await
+            self.change_together(job, cell, batch).await;
+        }
     }
 
     /// The same, by whoever has the cell's turn.
@@ -203,7 +256,7 @@ impl Inner {
                 drop(work);
                 self.metrics.commits_failed.add(1);
                 for answer in answers {
-                    answer(Err(failure.alike()));
+                    answer(Err(failure.again()));
                 }
             }
         }
@@ -213,9 +266,10 @@ impl Inner {
         self: &Arc<Self>,
         job: &JobId,
         cell: &Arc<Cell>,
-        content: super::super::manifest::Content,
+        mut content: super::super::manifest::Content,
     ) -> Result<(), Failure> {
         let began = std::time::Instant::now();
+        content.as_of = Some(self.now());
         // A job that has a manifest of ours and whose listing names none is not where it was.
         let sealed = cell.work().sealed;
         let committed = self.ha.commit_again(job, self.epoch, content, sealed);
@@ -297,6 +351,17 @@ impl Inner {
         self.let_go(job, cell);
     }
 
+    /// The same, unless a sweep still has something to look for.
+    pub(super) fn let_go_in_turn(&self, job: &JobId, cell: &Arc<Cell>) {
+        let idle = {
+            let work = cell.work();
+            work.registry.job(job).is_none() && !work.dirty
+        };
+        if idle {
+            self.let_go(job, cell);
+        }
+    }
+
     /// Forgets a cell in which nothing is left, or never was. The caller has its turn.
     pub(super) fn let_go(&self, job: &JobId, cell: &Arc<Cell>) {
         let mut cells = unpoisoned(&self.cells);
@@ -306,7 +371,7 @@ impl Inner {
             && work.writing.is_empty()
             && work.arriving.is_empty()
             && work.orphans.is_empty()
-            && unpoisoned(&cell.queue).is_empty();
+            && unpoisoned(&cell.queue).waiting.is_empty();
         if idle && cells.get(job).is_some_and(|c| Arc::ptr_eq(c, cell)) {
             work.forgotten = true;
             cells.remove(job);

@@ -113,17 +113,32 @@ impl Inner {
             if let Some(content) = content {
                 self.commit(job, cell, content).await?;
             }
+            self.seal_before_removals(job, cell).await?;
             self.sweep_objects(job, cell, &mut report).await?;
         }
-        let idle = {
-            let work = cell.work();
-            work.registry.job(job).is_none() && !work.dirty
-        };
-        if idle {
-            // Of a call that was refused, say.
-            self.let_go(job, cell);
-        }
+        self.let_go_in_turn(job, cell);
         Ok(report)
+    }
+
+    /// Gives a job without a manifest of this owner one before anything of it is removed. Otherwise an earlier
+    /// owner that does not know yet could write the first one, over objects that are gone by then. It is removed
+    /// like that of any job of which nothing is left.
+    async fn seal_before_removals(
+        self: &Arc<Self>,
+        job: &JobId,
+        cell: &Arc<Cell>,
+    ) -> Result<(), Failure> {
+        let now = self.now();
+        let open = {
+            let work = cell.work();
+            !work.sealed && work.orphans.values().any(|at| *at <= now)
+        };
+        if !open {
+            return Ok(());
+        }
+        let of = job.clone();
+        let event = move |r: &mut super::Registry, _| Ok(((), r.hold_place(&of)));
+        self.change_in_turn(job, cell, event).await
     }
 
     /// Removes the job's garbage from the HA store.
@@ -151,26 +166,9 @@ impl Inner {
             self.look_for_successor().await?;
             return Ok(());
         }
-        let mut failed = swept.failed.clone();
-        let mut removed = swept.removed.len() as u64;
-        // A job without a manifest is none that the protocol sweeps. Nobody can name these any more. Where there is
-        // one, what was not removed is named by it, or gone.
-        let left = due
-            .iter()
-            .filter(|o| !swept.manifest && !swept.removed.contains(o) && !failed.contains(o));
-        let left: Vec<ObjectName> = left.copied().collect();
-        if !left.is_empty() {
-            self.look_for_successor().await?;
-            for object in left {
-                match self.ha.remove_object(job, &object).await {
-                    Ok(()) => removed += 1,
-                    Err(error) => {
-                        tracing::warn!(%job, %object, %error, "an orphan could not be removed");
-                        failed.push(object);
-                    }
-                }
-            }
-        }
+        let failed = swept.failed;
+        let removed = swept.removed.len() as u64;
+        // What was due and not removed is gone, or named by the manifest.
         let mut work = cell.work();
         for object in going.iter().filter(|o| !failed.contains(o)) {
             work.registry.removed(job, object);

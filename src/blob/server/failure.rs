@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
-use super::super::key::JobId;
+use super::super::flight::Told;
+use super::super::key::{BlobKey, JobId};
 use super::super::lifecycle::Refusal;
 use super::super::wire::{Code, Problem, WirePhase};
 use super::Fenced;
@@ -92,21 +93,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-fn alike(error: &Error) -> Error {
-    let same = Error::new(error.kind(), error.message().to_string()).during(error.operation());
-    let same = match error.location() {
-        Some(at) => same.at(at),
-        None => same,
-    };
-    match error.next_step() {
-        Some(hint) => same.hint(hint),
-        None => same,
-    }
-}
-
-impl Failure {
-    /// The same once more, for another caller who waited for the same thing.
-    pub(super) fn alike(&self) -> Failure {
+impl Told for Failure {
+    fn again(&self) -> Failure {
         match self {
             Failure::Refused(refusal) => Failure::Refused(refusal.clone()),
             Failure::NotOwner { epoch, fenced } => Failure::NotOwner {
@@ -117,7 +105,7 @@ impl Failure {
                 wait: *wait,
                 why: why.clone(),
             },
-            Failure::NoSpace(error) => Failure::NoSpace(alike(error)),
+            Failure::NoSpace(error) => Failure::NoSpace(error.again()),
             Failure::JobRefused(job, why) => Failure::JobRefused(job.clone(), why.clone()),
             Failure::Transfer { why, bytes } => Failure::Transfer {
                 why: why.clone(),
@@ -127,10 +115,16 @@ impl Failure {
                 limit: *limit,
                 bytes: *bytes,
             },
-            Failure::Store(error) => Failure::Store(alike(error)),
+            Failure::Store(error) => Failure::Store(error.again()),
         }
     }
 
+    fn unheard(key: &BlobKey) -> Failure {
+        Failure::Store(Error::unheard(key))
+    }
+}
+
+impl Failure {
     /// The failure as a problem document.
     pub fn into_problem(self) -> Problem {
         let text = self.to_string();

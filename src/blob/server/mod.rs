@@ -19,7 +19,7 @@ mod uploads;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -28,10 +28,11 @@ use crate::clock::Steady;
 use crate::error::Result;
 use crate::store::{Location, Stores};
 
+use super::flight::Flights;
 use super::ha::HaStore;
 use super::key::{BlobKey, ClusterId, JobId, Moment};
-use super::lifecycle::Settings;
-use super::local::{LocalOptions, LocalStore};
+use super::lifecycle::{Refusal, Settings};
+use super::local::{Copy, LocalOptions, LocalStore};
 use super::registry::Registry;
 
 pub use cleanup::{Mode, SweepReport};
@@ -80,6 +81,11 @@ pub struct ServerConfig {
     pub max_ha_uploads: usize,
     /// `blob.client.socket.timeout`: a sender that sends nothing for so long is given up. 60 s.
     pub idle_timeout: Duration,
+    /// `blob.server.max-jobs`: jobs that the server knows at once, ended ones that it still remembers included.
+    /// 100,000.
+    pub max_jobs: usize,
+    /// `blob.server.max-sessions`: upload sessions that are open at once, of all jobs. 1,024.
+    pub max_sessions: usize,
     /// How long one operation of the HA store may take, repeats included. 45 s.
     pub ha_patience: Duration,
     /// `blob.scrub.rate` in bytes per second. No limit.
@@ -100,6 +106,8 @@ impl ServerConfig {
             advertise: None,
             max_transfers: 50,
             max_ha_uploads: 4,
+            max_jobs: 100_000,
+            max_sessions: 1024,
             idle_timeout: Duration::from_secs(60),
             ha_patience: Duration::from_secs(45),
             scrub_rate: None,
@@ -135,12 +143,12 @@ pub(crate) struct Inner {
     refused: BTreeMap<JobId, String>,
     /// Local files of no known blob: when they may go.
     strays: Mutex<HashMap<BlobKey, Moment>>,
-    flights: Mutex<HashMap<BlobKey, Weak<tokio::sync::Mutex<()>>>>,
+    flights: Flights<Copy, Failure>,
     fenced: OnceLock<Fenced>,
     closing: AtomicBool,
     clock: Steady,
     disk: Arc<Semaphore>,
-    ha_uploads: Semaphore,
+    ha_uploads: Arc<Semaphore>,
     metrics: Metrics,
 }
 
@@ -218,6 +226,18 @@ impl Inner {
             return Err(Failure::JobRefused(job.clone(), why.clone()));
         }
         Ok(unpoisoned(&self.cells).get(job).map(Arc::clone))
+    }
+
+    /// The cell of a job that a call may begin: not more of them than there may be.
+    fn cell_to_begin(&self, job: &JobId) -> std::result::Result<Arc<Cell>, Failure> {
+        if let Some(cell) = self.cell(job)? {
+            return Ok(cell);
+        }
+        let most = self.config.max_jobs;
+        if unpoisoned(&self.cells).len() >= most {
+            return Err(Refusal::TooMany("jobs", most).into());
+        }
+        self.cell_or_new(job)
     }
 
     fn cell_or_new(&self, job: &JobId) -> std::result::Result<Arc<Cell>, Failure> {

@@ -19,7 +19,7 @@ use super::super::lifecycle::Refusal;
 use super::super::local::{BLOCK_BYTES, Copy, Look, Opened};
 use super::super::registry::Effect;
 use super::cell::Cell;
-use super::{BlobServer, Failure, Inner, unpoisoned};
+use super::{BlobServer, Failure, Inner};
 
 /// Blocks that are read in one piece: 256 KiB.
 const RUN_BLOCKS: u64 = 2;
@@ -218,48 +218,52 @@ impl Inner {
         Ok(opened)
     }
 
+    /// A copy that was compared lately, or what one turn gives to all who want the blob: the comparison that is due,
+    /// or a copy from the HA store. Once begun it comes to its end, whoever goes away; it fails for all.
     async fn open_or_fetch(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
         key: &BlobKey,
         pin: &Arc<Pin>,
     ) -> Result<Copy, Failure> {
-        if let Opened::Copy(copy) = self.open_local(key, Look::WhereDue).await? {
+        if !self.local.is_due(key)
+            && let Opened::Copy(copy) = self.open_local(key, Look::WhereDue).await?
+        {
             return Ok(copy);
         }
-        let (me, cell, key) = (Arc::clone(self), Arc::clone(cell), key.clone());
-        // The pin goes along: the fetch comes to its end although the reader goes away.
-        let pin = Arc::clone(pin);
-        let fetched = tokio::spawn(async move {
-            let _pin = pin;
-            me.fetch(&cell, &key).await
-        });
-        fetched.await.unwrap_or_else(|e| {
-            let text = format!("a fetch came to no end: {e}");
-            Err(Failure::Store(Error::new(ErrorKind::Internal, text)))
-        })
+        let fetch = || {
+            let (me, cell, key) = (Arc::clone(self), Arc::clone(cell), key.clone());
+            // The pin goes along.
+            let pin = Arc::clone(pin);
+            async move {
+                let _pin = pin;
+                me.verify_or_fetch(&cell, &key).await
+            }
+        };
+        self.flights.join(key, fetch).await.0
     }
 
-    /// Makes a local copy from the HA store, one for all who want it. The caller has a pin.
+    /// The same for who has a pin and is a task of its own.
     pub(super) async fn fetch(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
         key: &BlobKey,
     ) -> Result<Copy, Failure> {
-        let flight = {
-            let mut flights = unpoisoned(&self.flights);
-            flights.retain(|_, f| f.strong_count() > 0);
-            match flights.get(key).and_then(std::sync::Weak::upgrade) {
-                Some(flight) => flight,
-                None => {
-                    let flight = Arc::new(tokio::sync::Mutex::new(()));
-                    flights.insert(key.clone(), Arc::downgrade(&flight));
-                    flight
-                }
-            }
+        let pin = Arc::new(self.pin(cell, key)?);
+        self.open_or_fetch(cell, key, &pin).await
+    }
+
+    async fn verify_or_fetch(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        key: &BlobKey,
+    ) -> Result<Copy, Failure> {
+        let here = {
+            // Reading all of a file takes a turn of the disk like any other reader.
+            let _turn = Arc::clone(&self.disk).acquire_owned().await;
+            self.open_local(key, Look::WhereDue).await?
         };
-        let _leader = flight.lock().await;
-        if let Opened::Copy(copy) = self.open_local(key, Look::WhereDue).await? {
+        if let Opened::Copy(copy) = here {
             return Ok(copy);
         }
         let object = cell.work().registry.visible(key)?.object;

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Stores, blocking};
 
 use super::super::chain::Verdict;
+use super::super::flight::{Flights, Outlives};
 use super::super::ha::HaStore;
 use super::super::key::{BlobKey, JobId, Moment};
 use super::super::layout::LocalPath;
@@ -216,12 +217,12 @@ impl BlobServer {
             cells: Mutex::new(cells),
             refused: refused(&recovery.actions),
             strays: Mutex::new(HashMap::new()),
-            flights: Mutex::default(),
+            flights: Flights::new(Outlives::Callers),
             fenced: OnceLock::new(),
             closing: AtomicBool::new(false),
             clock,
             disk: Arc::new(Semaphore::new(config.max_transfers.max(1))),
-            ha_uploads: Semaphore::new(config.max_ha_uploads.max(1)),
+            ha_uploads: Arc::new(Semaphore::new(config.max_ha_uploads.max(1))),
             metrics: Metrics::default(),
             config,
         });

@@ -11,19 +11,18 @@ use futures::{Stream, StreamExt};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::store::blocking;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::fail;
 use super::super::key::{BlobKey, Digest, JobId, Moment, ObjectName, SessionId};
 use super::super::lifecycle::{Class, Refusal};
-use super::super::local::{Complete, Look, Opened, Reserved};
+use super::super::local::{Complete, Incoming, Look, Opened, Reserved, STEP_BYTES};
 use super::super::uploads::{Begun, Planned, Staged};
 use super::cell::Cell;
 use super::{BlobServer, Failure, Inner};
 
 /// So many bytes are handed to the disk at a time.
 const WRITE_BYTES: usize = 256 * 1024;
-/// Space reserved for a member whose size is not known.
-const UNKNOWN_BYTES: u64 = 8 << 20;
 /// What a sender must send within the idle timeout at least.
 const LEAST_BYTES: u64 = 16 * 1024;
 /// While bytes flow the session's life is extended so often.
@@ -77,6 +76,31 @@ impl Inner {
         self.local.reserve(bytes, candidates, evict)
     }
 
+    /// Takes care that so many bytes `more` can be written, of `size` in all if that is known.
+    fn make_room(
+        self: &Arc<Self>,
+        incoming: &mut Incoming,
+        more: u64,
+        size: Option<u64>,
+    ) -> crate::error::Result<()> {
+        let lacking = more.saturating_sub(incoming.room());
+        if lacking == 0 {
+            return Ok(());
+        }
+        let left = size.map_or(u64::MAX, |s| s.saturating_sub(incoming.reserved()));
+        incoming.extend(self.reserve(STEP_BYTES.min(left).max(lacking))?);
+        Ok(())
+    }
+
+    /// Upload sessions that are open, of all jobs.
+    fn open_sessions(&self) -> usize {
+        let cells = self.all_cells();
+        let open = cells
+            .iter()
+            .map(|(_, c)| c.work().registry.sessions().count());
+        open.sum()
+    }
+
     fn evictable(&self) -> Vec<super::super::eviction::CachedFile> {
         let mut files = Vec::new();
         for (key, _) in self.local.keys() {
@@ -114,11 +138,31 @@ impl BlobServer {
         plan: &[Planned],
     ) -> Result<Begun, Failure> {
         self.0.check_owner()?;
-        let cell = self.0.cell_or_new(job)?;
-        let now = self.0.now();
-        let mut work = cell.work();
-        work.check()?;
-        Ok(work.registry.begin_upload(session, job, plan, now)?)
+        let cell = self.0.cell_to_begin(job)?;
+        let is_open = {
+            let work = cell.work();
+            work.registry.sessions().any(|(id, _)| *id == session)
+        };
+        let most = self.0.config.max_sessions;
+        let begun = match !is_open && self.0.open_sessions() >= most {
+            true => Err(Refusal::TooMany("open upload sessions", most).into()),
+            false => {
+                let now = self.0.now();
+                let mut work = cell.work();
+                let begun = |w: &mut super::cell::Work| {
+                    w.check()?;
+                    Ok(w.registry.begin_upload(session, job, plan, now)?)
+                };
+                begun(&mut work)
+            }
+        };
+        // A call that was refused leaves nothing in memory; where somebody has the turn a sweep sees to it.
+        if begun.is_err()
+            && let Ok(_turn) = cell.serial.try_lock()
+        {
+            self.0.let_go_in_turn(job, &cell);
+        }
+        begun
     }
 
     /// Takes the bytes of one member. They are verified and durable, in the local directory and, if they must
@@ -175,9 +219,13 @@ impl BlobServer {
         if let Some(promised) = promised.filter(|p| *p != arrived) {
             return Err(Refusal::OtherContent { promised, arrived }.into());
         }
+        // As long as it waits here it ends with its caller, and has no file open.
+        let turn = inner.turn_to_store(&cell, session, &arrived).await;
         let (inner, job) = (Arc::clone(inner), job.clone());
-        let finished =
-            tokio::spawn(async move { inner.keep(&job, &cell, session, promised, complete).await });
+        let finished = tokio::spawn(async move {
+            let _turn = turn;
+            inner.keep(&job, &cell, session, promised, complete).await
+        });
         finished.await.unwrap_or_else(|e| {
             let text = format!("an upload came to no end: {e}");
             Err(Failure::Store(Error::new(ErrorKind::Internal, text)))
@@ -195,7 +243,11 @@ impl BlobServer {
     ) -> Result<Complete, Failure> {
         let inner = Arc::clone(&self.0);
         let begun = blocking(move || {
-            let reserved = inner.reserve(size.unwrap_or(UNKNOWN_BYTES))?;
+            // Reserved is what has come and a step: a slow sender must not hold what it only announces.
+            if let Some(size) = size {
+                inner.local.could_fit(size, || inner.evictable())?;
+            }
+            let reserved = inner.reserve(size.unwrap_or(STEP_BYTES).min(STEP_BYTES))?;
             inner.local.begin(reserved)
         });
         let mut incoming = begun.await?;
@@ -239,8 +291,10 @@ impl BlobServer {
             pieces.push(piece);
             if held >= WRITE_BYTES {
                 let batch = std::mem::take(&mut pieces);
-                held = 0;
+                let more = std::mem::take(&mut held) as u64;
+                let inner = Arc::clone(&self.0);
                 incoming = blocking(move || {
+                    inner.make_room(&mut incoming, more, size)?;
                     incoming.write(&batch)?;
                     Ok(incoming)
                 })
@@ -252,7 +306,9 @@ impl BlobServer {
                 }
             }
         }
+        let inner = Arc::clone(&self.0);
         let complete = blocking(move || {
+            inner.make_room(&mut incoming, held as u64, size)?;
             incoming.write(&pieces)?;
             incoming.complete()
         });
@@ -324,6 +380,26 @@ impl Inner {
         }
     }
 
+    /// Waits for the turn to write an object, if the member needs one. The session does not lapse meanwhile.
+    async fn turn_to_store(
+        &self,
+        cell: &Arc<Cell>,
+        session: SessionId,
+        digest: &Digest,
+    ) -> Option<OwnedSemaphorePermit> {
+        let planned = cell.work().registry.planned(session, digest);
+        let class = planned.map_or(Class::Retained, |(class, _)| class);
+        if class != Class::Retained || digest.is_empty_blob() {
+            return None;
+        }
+        let turns = Arc::clone(&self.ha_uploads);
+        tokio::select! {
+            // Fails only when the semaphore is closed, which it never is.
+            turn = turns.acquire_owned() => turn.ok(),
+            never = self.keep_alive(cell, session) => match never {},
+        }
+    }
+
     /// As long as it is polled the session does not lapse: nothing more is to come from its client.
     async fn keep_alive(&self, cell: &Arc<Cell>, session: SessionId) -> std::convert::Infallible {
         let often = self.config.settings.upload_idle / 4;
@@ -334,7 +410,8 @@ impl Inner {
         }
     }
 
-    /// All bytes are here: publishes the file, writes the object, and marks the member complete.
+    /// All bytes are here: publishes the file, writes the object, and marks the member complete. Whoever calls it has
+    /// the turn to write an object.
     async fn keep(
         self: &Arc<Self>,
         job: &JobId,
@@ -392,7 +469,6 @@ impl Inner {
                 });
             };
             let stored = async {
-                let _turn = self.ha_uploads.acquire().await;
                 self.check_owner()?;
                 self.ha.upload(job, &name, &copy).await?;
                 Ok::<(), Failure>(())

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::blob::{Failure, Mode, inspect};
+use crate::blob::{Failure, Mode, SweepDecision, SweepReason, inspect};
 use crate::error::Result;
 use crate::store::Stores;
 
@@ -13,6 +13,11 @@ use super::offline::{Offline, document, inspection_code, inspection_text, recove
 ///
 /// A server that runs does this by itself. --apply takes the cluster over, so that one that still runs is fenced
 /// off; a dry run disturbs nobody.
+///
+/// What goes: objects of ended jobs, and objects in no manifest that are older than --orphan-min-age. Blobs that
+/// nobody holds stay, since a take-over begins their --retention-interval again in full, as the start of a server
+/// does. With --retention-interval 0 those go whose time has come by their manifests, and the age of objects in no
+/// manifest is 30 minutes unless it is given.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -26,8 +31,7 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     let offline = &args.offline;
     if !args.apply {
         let ha = offline.ha(stores)?;
-        let age = offline.orphan_min_age.unwrap_or(offline.retention_interval);
-        let found = inspect(&ha, age).await?;
+        let found = inspect(&ha, offline.orphan_min_age()).await?;
         let mut text = inspection_text(&found);
         text.push_str("nothing was removed: --apply does it\n");
         return Ok(Output {
@@ -42,6 +46,15 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     server.close().await?;
     let report = swept.map_err(Failure::into_error)?;
     let goes = report.decisions.iter().filter(|d| d.reason.goes()).count();
+    let waits = |d: &&SweepDecision| matches!(d.reason, SweepReason::KeptUntil { .. });
+    let wait = report.decisions.iter().filter(waits).count();
+    let stay = match wait {
+        0 => String::new(),
+        n => format!(
+            "{n} blobs that nobody holds stay: the take-over began their time again; \
+             --retention-interval 0 goes by the times that their manifests name\n"
+        ),
+    };
     let code = if report.failed > 0 {
         exit::RESUMABLE
     } else {
@@ -49,7 +62,7 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     };
     Ok(Output {
         text: format!(
-            "{}{goes} blobs were past their time; {} objects removed, {} could not be\n",
+            "{}{goes} blobs were past their time; {} objects removed, {} could not be\n{stay}",
             recovery_text(&recovery),
             report.removed,
             report.failed

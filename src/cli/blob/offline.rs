@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::blob::{
-    BlobServer, HaStore, Inspection, OnExit, RecoveryReport, RefusedJob, ServerConfig,
+    BlobServer, HaStore, Inspection, OnExit, RecoveryReport, RefusedJob, ServerConfig, Settings,
 };
 use crate::error::Result;
 use crate::report::count;
@@ -28,7 +28,7 @@ pub(super) struct Offline {
     /// How long a blob that nobody holds stays at least.
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = span)]
     pub(super) retention_interval: std::time::Duration,
-    /// Age at which an object goes that no manifest names. Left out: the retention interval.
+    /// Age at which an object goes that no manifest names. Left out: the retention interval, or 30m if that is 0.
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(super) orphan_min_age: Option<std::time::Duration>,
     /// Most bytes of local files.
@@ -42,12 +42,21 @@ impl Offline {
         HaStore::new(stores.clone(), &self.place.ha()?, &self.place.cluster)
     }
 
+    /// How old an object in no manifest must be to go. An upload of a server that was just fenced off is young.
+    pub(super) fn orphan_min_age(&self) -> std::time::Duration {
+        let age = match self.retention_interval.is_zero() {
+            true => Settings::default().retention,
+            false => self.retention_interval,
+        };
+        self.orphan_min_age.unwrap_or(age)
+    }
+
     /// Takes the cluster over, as a server would: one that runs is fenced off. Local files stay.
     pub(super) async fn own(&self, stores: &Stores) -> Result<(BlobServer, RecoveryReport)> {
         let place = &self.place;
         let mut config = ServerConfig::new(place.ha()?, place.cluster.clone(), &self.data)
             .with_retention(self.retention_interval);
-        config.orphan_min_age = self.orphan_min_age.unwrap_or(config.orphan_min_age);
+        config.orphan_min_age = self.orphan_min_age();
         config.local.on_exit = OnExit::Keep;
         config.local.space.max_bytes = self.max_bytes;
         self.ha(stores)?.owned_epoch().await?;

@@ -98,6 +98,12 @@ pub(super) struct Args {
     /// Most connections at once.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_connections: usize,
+    /// Most jobs that are known at once, ended ones that are still remembered included (blob.server.max-jobs).
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    max_jobs: usize,
+    /// Most upload sessions that are open at once (blob.server.max-sessions).
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_sessions: usize,
     /// Blocks read for downloads at once (blob.server.max-transfers).
     #[arg(long, value_name = "N", default_value_t = 50)]
     max_transfers: usize,
@@ -146,6 +152,8 @@ impl Args {
         config.orphan_min_age = self.orphan_min_age.unwrap_or(config.orphan_min_age);
         config.advertise = self.advertise.clone();
         config.max_transfers = self.max_transfers;
+        config.max_jobs = self.max_jobs;
+        config.max_sessions = self.max_sessions;
         config.idle_timeout = self.idle_timeout;
         config.ha_patience = self.ha_patience;
         config.scrub_rate = self.scrub_rate;

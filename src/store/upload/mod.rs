@@ -37,6 +37,9 @@ pub struct UploadOptions {
     pub parts_at_once: usize,
     /// Make a local file durable before it gets its name.
     pub sync: bool,
+    /// The name has never been anybody's: what may be there is not looked for before the first byte is sent, which
+    /// saves a request for an object in parts. The condition that nothing is there stays.
+    pub fresh: bool,
     /// Asks to stop between parts.
     pub cancel: Cancel,
 }
@@ -47,6 +50,7 @@ impl Default for UploadOptions {
             part_size: PART_BYTES,
             parts_at_once: 4,
             sync: true,
+            fresh: false,
             cancel: Cancel::default(),
         }
     }
@@ -272,7 +276,7 @@ impl Upload<'_> {
             return Ok(Uploaded { size, sha256 });
         }
         // An upload in parts is visible only when it is completed, which fails at the latest then.
-        if self.stores.find(self.at).await?.is_some() {
+        if !self.options.fresh && self.stores.find(self.at).await?.is_some() {
             return Err(self.order(0).refused());
         }
         let (copied, done) = self.in_parts(&store, reader, first, memory).await?;
@@ -302,7 +306,7 @@ impl Upload<'_> {
     }
 
     async fn write_file(&self, reader: &mut Reader) -> Result<Uploaded> {
-        if self.stores.find(self.at).await?.is_some() {
+        if !self.options.fresh && self.stores.find(self.at).await?.is_some() {
             return Err(self.order(0).refused());
         }
         let at = self.at.clone();
