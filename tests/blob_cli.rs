@@ -7,21 +7,36 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 struct Serving {
     child: Child,
     url: String,
+    /// What it has said since it listens.
+    said: Arc<Mutex<String>>,
 }
 
 impl Serving {
     fn start(dir: &Path) -> Serving {
+        Serving::start_at(&dir.join("data"), &dir.join("ha"))
+    }
+
+    fn start_at(data: &Path, ha: &Path) -> Serving {
         let mut child = Command::new(env!("CARGO_BIN_EXE_forkpoint"))
-            .args(["blob", "serve", "--bind", "127.0.0.1:0", "--data"])
-            .arg(dir.join("data"))
+            .args([
+                "blob",
+                "serve",
+                "--bind",
+                "127.0.0.1:0",
+                "--watch-every",
+                "100ms",
+            ])
+            .arg("--data")
+            .arg(data)
             .arg("--ha")
-            .arg(dir.join("ha"))
+            .arg(ha)
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -38,8 +53,14 @@ impl Serving {
             }
             said.push_str(&line);
         };
-        std::thread::spawn(move || lines.for_each(drop));
-        Serving { child, url }
+        let said = Arc::new(Mutex::new(String::new()));
+        let more = Arc::clone(&said);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                more.lock().unwrap().push_str(&line);
+            }
+        });
+        Serving { child, url, said }
     }
 
     fn run(&self, args: &[&str]) -> Output {
@@ -330,6 +351,62 @@ fn looks_and_failed_starts_fence_nobody_off() {
     assert_eq!(serving.text(&["get", "orders", &digest, &out]).0, 0);
     assert_eq!(std::fs::read(&out).unwrap(), b"a jar");
     assert_eq!(serving.text(&["put", "orders", &at("a.jar")]).0, 0);
+}
+
+/// The status line and the body of a GET.
+fn ask(url: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+    let host = url.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed().as_secs() < 60, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// An idle server notices by itself what would make the next upload fail.
+#[test]
+fn readiness_tells_of_the_ha_store_and_of_another_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let first = Serving::start(dir.path());
+    let ready = |url: &str| ask(url, "/readyz");
+    assert!(ready(&first.url).starts_with("HTTP/1.1 200"));
+    std::fs::rename(at("ha"), at("ha-gone")).unwrap();
+    until("the HA store is gone", || {
+        ready(&first.url).contains("mounted")
+    });
+    assert!(ready(&first.url).starts_with("HTTP/1.1 503"));
+    assert!(ask(&first.url, "/livez").starts_with("HTTP/1.1 200"));
+    std::fs::rename(at("ha-gone"), at("ha")).unwrap();
+    until("it is back", || {
+        ready(&first.url).starts_with("HTTP/1.1 200")
+    });
+    std::fs::rename(at("data"), at("data-gone")).unwrap();
+    until("the local directory is gone", || {
+        ready(&first.url).contains("look at")
+    });
+    std::fs::rename(at("data-gone"), at("data")).unwrap();
+    until("it is back", || {
+        ready(&first.url).starts_with("HTTP/1.1 200")
+    });
+    let second = Serving::start_at(&at("other"), &at("ha"));
+    until("the first has noticed", || {
+        ready(&first.url).contains("another owner has taken over")
+    });
+    until("it says so", || {
+        first.said.lock().unwrap().contains("taken over by epoch 2")
+    });
+    assert!(ready(&second.url).starts_with("HTTP/1.1 200"));
 }
 
 #[test]

@@ -27,7 +27,7 @@ mod verify;
 mod why;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -135,7 +135,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
             };
         }
     };
-    start_log();
+    start_log(&cli.verb);
     // For one object more threads cost more than they bring.
     let mut runtime = match &cli.verb {
         Verb::Duplicate(args) if args.is_single() => tokio::runtime::Builder::new_current_thread(),
@@ -230,12 +230,26 @@ fn fail(error: &Error) -> u8 {
     exit::code(error)
 }
 
-/// Log events go to stderr when RUST_LOG asks for them.
-fn start_log() {
-    if std::env::var_os("RUST_LOG").is_some() {
+/// Log events go to stderr when RUST_LOG asks for them; warnings of a server always.
+fn start_log(verb: &Verb) {
+    let default = if is_server(verb) { "warn" } else { "off" };
+    let asked = std::env::var("RUST_LOG").unwrap_or_default();
+    let filter = if asked.is_empty() { default } else { &asked };
+    if filter != "off" {
         let _ = tracing_subscriber::fmt()
-            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+            .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr)
             .try_init();
     }
+}
+
+#[cfg(all(feature = "blob", unix))]
+fn is_server(verb: &Verb) -> bool {
+    matches!(verb, Verb::Blob(args) if args.is_server())
+}
+
+#[cfg(not(all(feature = "blob", unix)))]
+fn is_server(_verb: &Verb) -> bool {
+    false
 }

@@ -52,14 +52,12 @@ pub(super) fn problem(problem: Problem) -> Response {
 
 /// `/readyz`.
 pub(super) async fn readiness(server: BlobServer) -> Response {
-    match (server.is_ready(), server.fenced()) {
-        (true, _) => with(StatusCode::OK, "text/plain", "ready\n"),
-        (false, Some(_)) => with(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "text/plain",
-            "another owner has taken over\n",
-        ),
-        (false, None) => with(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "ending\n"),
+    let unready = |text: String| with(StatusCode::SERVICE_UNAVAILABLE, "text/plain", text);
+    match (server.is_ready(), server.fenced(), server.trouble()) {
+        (true, _, None) => with(StatusCode::OK, "text/plain", "ready\n"),
+        (true, _, Some(trouble)) => unready(format!("{trouble}\n")),
+        (false, Some(_), _) => unready("another owner has taken over\n".to_string()),
+        (false, None, _) => unready("ending\n".to_string()),
     }
 }
 

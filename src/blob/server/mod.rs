@@ -134,6 +134,7 @@ pub struct Fenced {
 }
 
 pub(crate) struct Inner {
+    trouble: Mutex<Option<String>>,
     config: ServerConfig,
     epoch: u64,
     ha: HaStore,
@@ -283,6 +284,38 @@ impl BlobServer {
     /// True while calls are answered.
     pub fn is_ready(&self) -> bool {
         self.0.check_owner().is_ok()
+    }
+
+    /// What keeps uploads from being kept, as far as [`watch`](BlobServer::watch) has seen.
+    pub fn trouble(&self) -> Option<String> {
+        unpoisoned(&self.0.trouble).clone()
+    }
+
+    /// Looks again and again, with a pause of `every`, whether this server is still the owner, the HA store answers
+    /// and the local directory is there: an idle server would not notice. One listing each time. Ends when another
+    /// owner has taken over.
+    pub async fn watch(&self, every: std::time::Duration) {
+        let inner = &self.0;
+        while self.fenced().is_none() {
+            crate::clock::sleep(every).await;
+            let root = inner.local.root().to_path_buf();
+            let local = crate::store::blocking(move || match std::fs::metadata(&root) {
+                Ok(_) => Ok(()),
+                Err(e) => Err(super::local::io_error(e, "look at", &root)),
+            });
+            let trouble = match (local.await, inner.look_for_successor().await) {
+                (_, Err(Failure::NotOwner { .. })) => None,
+                (Err(e), _) => Some(e.to_string()),
+                (_, Err(failure)) => Some(failure.to_string()),
+                (Ok(()), Ok(())) => None,
+            };
+            let before = std::mem::replace(&mut *unpoisoned(&inner.trouble), trouble.clone());
+            match (before, trouble) {
+                (None, Some(trouble)) => tracing::warn!(%trouble, "not ready"),
+                (Some(_), None) => tracing::info!("ready again"),
+                _ => {}
+            }
+        }
     }
 
     /// The counters, and what there is, in Prometheus' text format.

@@ -211,6 +211,7 @@ impl BlobServer {
             .map(|(job, registry)| (job, Arc::new(Cell::new(registry, true))))
             .collect();
         let inner = Arc::new(Inner {
+            trouble: Mutex::default(),
             epoch,
             ha,
             local: Arc::new(local),

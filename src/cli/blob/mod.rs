@@ -47,6 +47,13 @@ enum BlobVerb {
     Probe(probe::Args),
 }
 
+impl Args {
+    /// True for the verb that runs until it is stopped.
+    pub(super) fn is_server(&self) -> bool {
+        matches!(self.verb, BlobVerb::Serve(_))
+    }
+}
+
 pub(super) async fn run(args: &Args, stores: &Stores, format: Format) -> Result<Output> {
     match &args.verb {
         BlobVerb::Serve(args) => serve::run(args, stores).await,

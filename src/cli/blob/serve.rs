@@ -110,6 +110,10 @@ pub(super) struct Args {
     /// How long one operation of the HA store may take, repeats included.
     #[arg(long, value_name = "TIME", default_value = "45s", value_parser = span)]
     ha_patience: Duration,
+    /// Look so often whether the HA store answers and this server still owns the cluster; /readyz says what was
+    /// found. One listing each time.
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = span)]
+    watch_every: Duration,
     /// Read and compare all copies so often, and repair them [default: never].
     #[arg(long, value_name = "TIME", value_parser = span)]
     scrub_every: Option<Duration>,
@@ -207,8 +211,11 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     say(&format!("listening on {scheme}://{}\n", service.address()?));
     let background = tokio::spawn({
         let server = server.clone();
-        let every = args.scrub_every;
-        async move { tokio::join!(server.maintain(), scrub_now_and_then(&server, every)) }
+        let (every, watch_every) = (args.scrub_every, args.watch_every);
+        async move {
+            let scrub = scrub_now_and_then(&server, every);
+            tokio::join!(server.maintain(), scrub, watch(&server, watch_every))
+        }
     });
     service.run(interrupt::asked_to_stop_once()).await;
     background.abort();
@@ -232,6 +239,19 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
         svg: None,
         code: exit::DONE,
     })
+}
+
+/// Says it once if another server has taken over: whoever looks after this one must know.
+async fn watch(server: &BlobServer, every: Duration) {
+    server.watch(every).await;
+    if let Some(by) = server.fenced() {
+        let epoch = by.by.map(|n| format!(" by epoch {n}")).unwrap_or_default();
+        let address = by.address.as_ref().map(|a| format!(" at {a}"));
+        say(&format!(
+            "taken over{epoch}{}: this server answers 421 from now on; it can be stopped\n",
+            address.unwrap_or_default()
+        ));
+    }
 }
 
 async fn scrub_now_and_then(server: &BlobServer, every: Option<Duration>) {
