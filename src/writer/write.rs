@@ -134,14 +134,18 @@ impl<'a> SubtaskWriter<'a> {
         let files = futures::stream::iter((0u64..).zip(contents))
             .map(|(number, (scope, from))| {
                 let name = names::file(&self.order.attempt, nonce, number);
-                self.one(name, scope, from, &there, &lists)
+                let file = self.one(name, scope, from, &there, &lists);
+                async move { Ok((number, file.await?)) }
             })
-            .buffered(self.options.files_at_once.max(1))
+            // In no order: a file that takes long must not hold up those after it.
+            .buffer_unordered(self.options.files_at_once.max(1))
             .try_collect()
             .await;
         // Also of a part that failed: the next attempt will be glad of it.
         lists.flush().await;
-        let files: Vec<AcknowledgedFile> = files?;
+        let mut files: Vec<(u64, AcknowledgedFile)> = files?;
+        files.sort_unstable_by_key(|(number, _)| *number);
+        let files: Vec<AcknowledgedFile> = files.into_iter().map(|(_, file)| file).collect();
         self.check_time()?;
         Ok(Acknowledgement {
             version: ORDER_VERSION,
