@@ -61,7 +61,7 @@ async fn lives(stores: &Stores, ha: &Location) {
         server
             .said
             .iter()
-            .any(|l| l.starts_with("epoch 2: 1 jobs with 4 blobs")),
+            .any(|l| l.starts_with("epoch 2: 1 job with 4 blobs")),
         "{:?}",
         server.said
     );
