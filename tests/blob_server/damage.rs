@@ -1,6 +1,7 @@
 //! Copies that change at rest: no reader sees a wrong byte, and they are replaced from the other place.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -56,10 +57,13 @@ fn harm_file(file: &Path, harm: Harm, bytes: &[u8]) {
         return std::fs::remove_file(file).unwrap();
     };
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o644)).unwrap();
-    std::fs::write(file, harmed).unwrap();
-    let opened = std::fs::OpenOptions::new().append(true).open(file).unwrap();
+    // All through one handle: a scrub may move the file away as soon as its bytes are wrong.
+    let mut opened = std::fs::OpenOptions::new();
+    let mut opened = opened.write(true).truncate(true).open(file).unwrap();
+    opened.write_all(&harmed).unwrap();
     opened.set_modified(meta.modified().unwrap()).unwrap();
-    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let shut = std::fs::Permissions::from_mode(0o444);
+    opened.set_permissions(shut).unwrap();
 }
 
 async fn object_of(stores: &Stores, ha: &Location, bytes: &[u8]) -> Location {
