@@ -52,9 +52,9 @@ use ui::Ui;
     propagate_version = true,
     max_term_width = 100
 )]
-struct Cli {
+struct Cli<V: Subcommand> {
     #[command(subcommand)]
-    verb: Verb,
+    verb: V,
     #[command(flatten)]
     global: Global,
 }
@@ -112,6 +112,12 @@ enum Verb {
     Blob(blob::Args),
 }
 
+/// The verb that copies one file, alone: to lay out the options of all others takes as long as a reflink.
+#[derive(Debug, Subcommand)]
+enum Duplicate {
+    Duplicate(duplicate::Args),
+}
+
 /// What a verb hands back to be printed: the same result twice, and the exit code.
 struct Output {
     text: String,
@@ -123,7 +129,7 @@ struct Output {
 
 /// Runs the command with the arguments of the process and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match parse(args.into_iter().collect()) {
         Ok(cli) => cli,
         Err(e) => {
             // Help and version go to stdout with 0, wrong use to stderr with 2.
@@ -154,7 +160,20 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-async fn run(cli: &Cli) -> Result<Output> {
+/// Reads the arguments. Help, version and wrong use come back as errors to be printed.
+fn parse(args: Vec<OsString>) -> std::result::Result<Cli<Verb>, clap::Error> {
+    if args.get(1).is_some_and(|verb| verb == "duplicate") {
+        let Cli { verb, global } = Cli::<Duplicate>::try_parse_from(args)?;
+        let Duplicate::Duplicate(args) = verb;
+        return Ok(Cli {
+            verb: Verb::Duplicate(args),
+            global,
+        });
+    }
+    Cli::try_parse_from(args)
+}
+
+async fn run(cli: &Cli<Verb>) -> Result<Output> {
     let draws = match &cli.verb {
         Verb::Plan(args) => args.draws(),
         Verb::Lineage(_) => true,
