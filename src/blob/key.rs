@@ -2,6 +2,7 @@
 //! before any path is built, and nothing that does not print back to the same text is accepted.
 
 use std::fmt;
+use std::io::{self, Read};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,6 +15,8 @@ use crate::store::Sha256Sum;
 pub const LONGEST_ID: usize = 128;
 /// Longest display name of a blob, in bytes.
 pub const LONGEST_DISPLAY_NAME: usize = 255;
+/// Files are read in pieces of this size, in bytes.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Lower case only: on a file system that ignores case two jobs must not share a folder.
 fn check_id(what: &str, text: &str) -> Result<()> {
@@ -149,6 +152,24 @@ impl Digest {
         let mut digester = Digester::default();
         digester.update(bytes);
         digester.finish()
+    }
+
+    /// The digest of all that `from` gives: a file, say. It blocks, and has 1 MiB in memory.
+    ///
+    /// # Errors
+    ///
+    /// What reading gives.
+    pub fn read(mut from: impl Read) -> io::Result<Digest> {
+        let mut digester = Digester::default();
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            match from.read(&mut piece) {
+                Ok(0) => return Ok(digester.finish()),
+                Ok(n) => digester.update(piece.get(..n).unwrap_or_default()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// Reads what `Display` writes.

@@ -62,6 +62,16 @@ pub enum Outcome {
     Failed,
 }
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outcome::Finished => "finished",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Failed => "failed",
+        })
+    }
+}
+
 /// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -204,7 +214,7 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::NotFound(key) => write!(f, "there is no blob {key}"),
             Refusal::JobOver(job, outcome) => {
-                write!(f, "job {job} is over ({outcome:?}) and its blobs are gone")
+                write!(f, "job {job} is over ({outcome}) and its blobs are gone")
             }
             Refusal::NoJob(job) => write!(f, "nothing is known of job {job}"),
             Refusal::Lost(key) => write!(f, "every copy of blob {key} is damaged"),

@@ -111,6 +111,8 @@ pub mod wire;
 pub use cache::{BlobCache, CacheConfig, CacheStats, CachedBlob, JobGuard};
 pub use chain::{Ask, Claim, Commit, Ledger, Reply, Sweep, Verdict};
 pub use eviction::{CachedFile, Eviction, EvictionReason, NoSpace, Space, SpaceRule, make_room};
+#[cfg(all(feature = "cli", unix))]
+pub(crate) use ha::apart;
 #[cfg(unix)]
 pub use ha::{
     Comparison, HaStore, InspectedJob, Inspection, Orphan, Owner, StoreAbilities, compare, inspect,
@@ -140,10 +142,10 @@ pub use server::{
     RecoveryReport, RefusedJob, ScrubReport, ServerConfig, SweepReport,
 };
 #[cfg(unix)]
-pub(crate) use source::replaceable;
-#[cfg(unix)]
 pub use source::{
     BlobSource, ByteStream, HaSource, ServerSource, SourceError, SourceUse, fetch_file, read_range,
 };
+#[cfg(all(feature = "cli", unix))]
+pub(crate) use source::{check_name, give_name};
 pub use sweep::{SweepDecision, SweepReason};
 pub use uploads::{Begun, Planned, Session, Staged};

@@ -60,8 +60,9 @@ struct Cli<V: Subcommand> {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Options of every command")]
 struct Global {
-    /// What to print on stdout: text for people, one JSON document, or a picture.
+    /// What to print on stdout: text for people, or one JSON document. `lineage` and `plan --workers` draw with svg.
     #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Endpoint of an S3-compatible server, such as http://127.0.0.1:9000.
@@ -76,7 +77,7 @@ struct Global {
         value_parser = clap::value_parser!(u64).range(8..=1_048_576)
     )]
     relay_memory: Option<u64>,
-    /// No progress bar.
+    /// No progress bar, and no word on what is waited for.
     #[arg(long, short, global = true)]
     quiet: bool,
 }
@@ -85,7 +86,8 @@ struct Global {
 enum Format {
     Text,
     Json,
-    /// A picture, of `plan --workers` and of `lineage`.
+    /// A picture. Not listed in the help of every verb: only two draw, and their help says so.
+    #[value(hide = true)]
     Svg,
 }
 
@@ -217,7 +219,7 @@ async fn run(cli: &Cli<Verb>) -> Result<Output> {
         Verb::Probe(args) => probe::run(args, &stores, &ui).await,
         Verb::Uploads(args) => uploads::run(args, &stores, &ui).await,
         #[cfg(all(feature = "blob", unix))]
-        Verb::Blob(args) => blob::run(args, &stores, cli.global.format).await,
+        Verb::Blob(args) => blob::run(args, &stores, cli.global.format, &ui).await,
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Output, exit, location};
 
 /// Show what a fork would do: every object, where it would go, and how.
 ///
-/// With --workers the work is spread over many workers; --out writes the plan for them, for `forkpoint
+/// With --workers the work is spread over many workers, and `--format svg` draws that; --out writes the plan for them, for `forkpoint
 /// run` and `forkpoint commit`. Nothing else is written.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -14,6 +14,7 @@ const DRAW_AFTER: Duration = Duration::from_millis(250);
 /// Reports to the terminal, if there is one.
 pub(super) struct Ui {
     enabled: bool,
+    quiet: bool,
     started: Instant,
     bar: Mutex<Option<ProgressBar>>,
 }
@@ -21,10 +22,16 @@ pub(super) struct Ui {
 impl Ui {
     pub(super) fn new(quiet: bool) -> Ui {
         Ui {
+            quiet,
             enabled: !quiet && std::io::stderr().is_terminal(),
             started: Instant::now(),
             bar: Mutex::default(),
         }
+    }
+
+    /// The user wants to know nothing but the result.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     /// Something the user should know although the work goes on.

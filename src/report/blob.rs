@@ -48,6 +48,7 @@ pub fn blob_put_text(
         .zip(&report.digests)
         .map(|(shown, digest)| {
             let how = match report.sent.contains(digest) {
+                _ if digest.is_empty_blob() => "empty",
                 true => "sent",
                 false => "was there",
             };
@@ -55,13 +56,23 @@ pub fn blob_put_text(
         })
         .collect();
     let mut text = table(&rows, &[]);
-    text.push_str(&match registered {
-        true => format!("job {job} is registered and holds them\n"),
-        false => format!(
-            "they stay until {} unless job {job} is registered or somebody holds them\n",
-            clock::utc(report.staged.keep_until.0)
-        ),
-    });
+    let empty = report.digests.iter().filter(|d| d.is_empty_blob()).count();
+    if empty < report.digests.len() {
+        text.push_str(&match registered {
+            true => format!("job {job} is registered and holds them\n"),
+            false => format!(
+                "they stay until {} unless job {job} is registered or somebody holds them\n",
+                clock::utc(report.staged.keep_until.0)
+            ),
+        });
+    } else if registered {
+        text.push_str(&format!("job {job} is registered\n"));
+    }
+    if empty > 0 {
+        text.push_str(
+            "nothing is stored for an empty file: it is not listed, and can be read at any time\n",
+        );
+    }
     text
 }
 
@@ -86,6 +97,9 @@ pub fn blob_get_json(
 
 /// A download for people.
 pub fn blob_get_text(digest: &Digest, file: &str, sources: &[SourceUse]) -> String {
+    if digest.is_empty_blob() {
+        return format!("{}: empty, nothing was fetched\n", name(file));
+    }
     let from = sources.iter().find(|s| s.fetched > 0);
     let from = from.map_or("the local file", |s| s.source.as_str());
     let mut text = format!(
@@ -314,6 +328,47 @@ pub fn blob_refs_text(answer: &WhyAnswer) -> String {
     );
     text.push_str(&holders_text(&answer.blob, answer.now));
     text
+}
+
+/// What holds for the empty blob of any job.
+const EMPTY: &str =
+    "the empty blob: nothing is stored, so nobody need hold it, and it is always there";
+
+/// The references to the empty blob as a document.
+pub fn blob_refs_empty_json(job: &JobId) -> Value {
+    json!({
+        "version": 1,
+        "job": job,
+        "digest": Digest::of(b""),
+        "count": 0,
+        "holders": [],
+        "always_there": true,
+    })
+}
+
+/// The references to the empty blob for people.
+pub fn blob_refs_empty_text() -> String {
+    format!(
+        "{}: {}\n  {EMPTY}\n",
+        Digest::of(b""),
+        count(0, "reference", "references")
+    )
+}
+
+/// Why the empty blob stays, as a document.
+pub fn blob_why_empty_json(job: &JobId) -> Value {
+    json!({
+        "version": 1,
+        "job": job,
+        "digest": Digest::of(b""),
+        "goes": false,
+        "why": { "reason": "always-there" },
+    })
+}
+
+/// Why the empty blob stays, for people.
+pub fn blob_why_empty_text() -> String {
+    format!("{}\n  stays: {EMPTY}\n", Digest::of(b""))
 }
 
 /// The end of a job as a document; `list` is what it had.

@@ -40,7 +40,7 @@ pub use run::{
     abandon_json, abandon_text, commit_json, commit_text, left_json, left_text, run_json, run_text,
 };
 pub use show::{ShowReport, show_json, show_text};
-#[cfg(all(feature = "blob", unix))]
+#[cfg(all(feature = "blob", feature = "cli", unix))]
 pub(crate) use text::count;
 pub use text::human_bytes;
 pub use uploads::{uploads_json, uploads_text};

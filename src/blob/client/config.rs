@@ -8,10 +8,12 @@ use url::Url;
 
 use crate::error::{Error, ErrorKind, Result};
 
+use super::waiting::OnWait;
+
 /// Settings of a [`BlobClient`](super::BlobClient).
 #[derive(Clone)]
 pub struct ClientConfig {
-    /// The server, such as `https://blobs.example:6124`; a path in it is a prefix of all calls.
+    /// The server, such as `https://blobs.example:7878`; a path in it is a prefix of all calls.
     pub server: Url,
     /// The bearer token that is sent with every call.
     pub token: Option<String>,
@@ -30,6 +32,8 @@ pub struct ClientConfig {
     pub retries: u32,
     /// The first pause before a repetition; it doubles, with jitter, up to 10 s: 100 ms.
     pub backoff: Duration,
+    /// Is told before each wait; nobody.
+    pub on_wait: Option<OnWait>,
 }
 
 impl fmt::Debug for ClientConfig {
@@ -61,6 +65,7 @@ impl ClientConfig {
             idle_timeout: Duration::from_secs(60),
             retries: 5,
             backoff: Duration::from_millis(100),
+            on_wait: None,
         })
     }
 

@@ -9,6 +9,7 @@ mod config;
 mod download;
 mod transport;
 mod upload;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -29,6 +30,9 @@ pub use config::ClientConfig;
 pub use download::Download;
 pub(crate) use transport::Failure;
 pub use upload::{Content, Upload, UploadReport, UploadSession};
+#[cfg(unix)]
+pub(crate) use waiting::longest_wait;
+pub use waiting::{OnWait, Waiting};
 
 /// A client of the blob service. Cheap to clone; clones share connections.
 #[derive(Debug, Clone)]
@@ -90,6 +94,13 @@ impl BlobClient {
             .write()
             .unwrap_or_else(PoisonError::into_inner) = owner;
         true
+    }
+
+    /// Tells whoever wants to know.
+    pub(crate) fn waits(&self, waiting: &Waiting) {
+        if let Some(on_wait) = &self.0.config.on_wait {
+            on_wait.tell(waiting);
+        }
     }
 
     async fn told<T: DeserializeOwned>(&self, call: &Call, body: Option<Bytes>) -> Result<T> {

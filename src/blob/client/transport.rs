@@ -13,7 +13,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::super::wire::{Call, Code, LARGEST_PROBLEM, Problem, Verb};
 use super::BlobClient;
+use super::waiting::{Waiting, longest_wait};
 
+/// What moves nothing for so long is talked about.
+const SILENCE: Duration = Duration::from_secs(5);
 /// The longest pause before a repetition.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A server that asks for more patience than this is asked again earlier.
@@ -45,6 +48,13 @@ impl Failure {
         match self {
             Failure::Said(problem) => problem.into_error(),
             Failure::Silent(error) => error,
+        }
+    }
+
+    fn why(&self) -> String {
+        match self {
+            Failure::Said(p) => p.detail.clone(),
+            Failure::Silent(e) => e.to_string(),
         }
     }
 
@@ -121,16 +131,33 @@ impl Movement {
         self.extra.store(size / 20_000, Ordering::Relaxed);
     }
 
-    /// Runs `work` until nothing has moved for `idle`.
-    async fn watch<T>(&self, idle: Duration, work: impl Future<Output = T>) -> Option<T> {
+    /// Runs `work` until nothing has moved for `idle`. Says once that nothing has moved for a while, and how long it
+    /// is still waited.
+    async fn watch<T>(
+        &self,
+        idle: Duration,
+        work: impl Future<Output = T>,
+        silent: impl FnOnce(Duration),
+    ) -> Option<T> {
         tokio::pin!(work);
+        let mut silent = Some(silent).filter(|_| idle > SILENCE);
         loop {
             let extra = Duration::from_millis(self.extra.load(Ordering::Relaxed));
             let moved = Duration::from_millis(self.moved.load(Ordering::Relaxed));
-            let until = self.began + moved + idle + extra;
-            if until <= Instant::now() {
+            let expected = self.began + moved + extra;
+            let (until, now) = (expected + idle, Instant::now());
+            if until <= now {
                 return None;
             }
+            if expected + SILENCE <= now
+                && let Some(tell) = silent.take()
+            {
+                tell(until - now);
+            }
+            let until = match silent {
+                Some(_) => expected + SILENCE,
+                None => until,
+            };
             let wait = tokio::time::timeout_at(until.into(), work.as_mut());
             if let Ok(done) = wait.await {
                 return Some(done);
@@ -182,7 +209,7 @@ impl BlobClient {
     pub(super) async fn attempt(&self, call: &Call, sending: Sending) -> Result<Response, Failure> {
         let shared = &self.0;
         let server = self.server();
-        let silent = |kind, text: String| {
+        let no_answer = |kind, text: String| {
             let text = format!("{text} ({} {call})", call.verb().as_str());
             Failure::Silent(Error::new(kind, text).during("ask").at(&server))
         };
@@ -196,14 +223,21 @@ impl BlobClient {
             request = request.body(body);
         }
         let idle = shared.config.idle_timeout;
-        let answer = sending.movement.watch(idle, request.send()).await;
+        let silent = |longest| {
+            self.waits(&Waiting::Silent {
+                call: format!("{} {call} ({server})", call.verb().as_str()),
+                silent: SILENCE,
+                longest,
+            });
+        };
+        let answer = sending.movement.watch(idle, request.send(), silent).await;
         let response = match answer {
             None => {
                 let text = format!("nothing moved for {} s", idle.as_secs_f64());
-                return Err(silent(ErrorKind::Unavailable, text));
+                return Err(no_answer(ErrorKind::Unavailable, text));
             }
-            Some(Err(e)) if e.is_builder() => return Err(silent(ErrorKind::Invalid, chain(&e))),
-            Some(Err(e)) => return Err(silent(ErrorKind::Unavailable, chain(&e))),
+            Some(Err(e)) if e.is_builder() => return Err(no_answer(ErrorKind::Invalid, chain(&e))),
+            Some(Err(e)) => return Err(no_answer(ErrorKind::Unavailable, chain(&e))),
             Some(Ok(response)) => response,
         };
         let status = response.status().as_u16();
@@ -223,7 +257,7 @@ impl BlobClient {
                 },
                 None if status >= 500 => {
                     let text = format!("the server answered {status}");
-                    return Err(silent(ErrorKind::Unavailable, text));
+                    return Err(no_answer(ErrorKind::Unavailable, text));
                 }
                 None => return Err(Failure::Silent(e.during("ask").at(&server))),
             },
@@ -271,9 +305,15 @@ impl BlobClient {
         {
             return Ok(());
         }
-        let pause = clock::backoff(*failed - 1, config.backoff, LONGEST_PAUSE);
         let wish = failure.wish().unwrap_or_default().min(LONGEST_WISH);
-        clock::sleep(pause.max(wish)).await;
+        let pause = clock::backoff(*failed - 1, config.backoff, LONGEST_PAUSE).max(wish);
+        let longest = longest_wait(*failed, config.retries, config.backoff, LONGEST_PAUSE, wish);
+        self.waits(&Waiting::Repeats {
+            why: failure.why(),
+            pause,
+            longest,
+        });
+        clock::sleep(pause).await;
         Ok(())
     }
 

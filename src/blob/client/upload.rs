@@ -13,7 +13,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::of_file;
 
-use super::super::key::{Digest, Digester, DisplayName, JobId, SessionId};
+use super::super::key::{Digest, DisplayName, JobId, SessionId};
 use super::super::lifecycle::Class;
 use super::super::uploads::Staged;
 use super::super::wire::{BeginUpload, Call, Code, MemberArrived, PlannedMember, UploadBegun};
@@ -77,20 +77,13 @@ impl Content {
                 let path = path.clone();
                 crate::store::blocking(move || {
                     let fail = |e| of_file(e, &path);
-                    let mut file = std::fs::File::open(&path).map_err(fail)?;
+                    let file = std::fs::File::open(&path).map_err(fail)?;
                     if !file.metadata().map_err(fail)?.is_file() {
                         return Err(Error::invalid("it is no file")
                             .during("read")
                             .at(path.display()));
                     }
-                    let mut digester = Digester::default();
-                    let mut piece = vec![0; PIECE_BYTES];
-                    loop {
-                        match file.read(&mut piece).map_err(fail)? {
-                            0 => return Ok(digester.finish()),
-                            n => digester.update(piece.get(..n).unwrap_or_default()),
-                        }
-                    }
+                    Digest::read(file).map_err(fail)
                 })
                 .await
             }

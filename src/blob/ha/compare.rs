@@ -1,22 +1,21 @@
 //! A comparison of every copy from outside, beside a server that runs: changes nothing and takes nothing over.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind as ErrorOf, Read};
+use std::io::ErrorKind as ErrorOf;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
+use futures::TryStreamExt;
 use serde::Serialize;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::store::blocking;
 
-use super::super::key::{BlobKey, Digest, Digester};
+use super::super::key::{BlobKey, Digest};
 use super::super::layout::LocalPath;
 use super::super::local::io_error;
 use super::super::server::{Finding, Place, RefusedJob, ScrubReport};
-use super::{HaStore, Object};
-
-/// Read at once from a local file, in bytes.
-const PIECE_BYTES: usize = 1024 * 1024;
+use super::{HaStore, MANIFESTS_READ_AHEAD, Object};
 
 /// What all copies are like.
 #[derive(Debug, Clone, Serialize)]
@@ -57,18 +56,17 @@ pub async fn compare(ha: &HaStore, directory: &Path) -> Result<Comparison> {
         local.insert(key, good);
     }
     let listed = ha.everything().await?;
-    let numbers = HaStore::manifest_numbers(&listed);
     let mut refused = Vec::new();
-    for job in HaStore::jobs(&listed) {
-        let manifest = match ha.newest_manifest(&numbers, &job).await {
-            Ok(None) => continue,
-            Ok(Some(manifest)) => manifest,
-            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+    let jobs = HaStore::jobs(&listed);
+    let mut manifests = pin!(ha.newest_manifests(&listed, jobs, MANIFESTS_READ_AHEAD));
+    while let Some((job, manifest)) = manifests.try_next().await? {
+        let manifest = match manifest {
+            Ok(manifest) => manifest,
+            Err(e) => {
                 let why = e.to_string();
                 refused.push(RefusedJob { job, why });
                 continue;
             }
-            Err(e) => return Err(e),
         };
         if manifest.content.state.is_terminal() {
             continue;
@@ -140,20 +138,13 @@ async fn local_blobs(directory: &Path) -> Result<Vec<(BlobKey, PathBuf)>> {
 /// What is in a file; none if it went meanwhile.
 async fn digest_of(path: PathBuf) -> Result<Option<Digest>> {
     blocking(move || {
-        let mut file = match std::fs::File::open(&path) {
+        let file = match std::fs::File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorOf::NotFound => return Ok(None),
             Err(e) => return Err(io_error(e, "read", &path)),
         };
-        let mut digester = Digester::default();
-        let mut piece = vec![0; PIECE_BYTES];
-        loop {
-            match file.read(&mut piece) {
-                Ok(0) => return Ok(Some(digester.finish())),
-                Ok(n) => digester.update(piece.get(..n).unwrap_or_default()),
-                Err(e) => return Err(io_error(e, "read", &path)),
-            }
-        }
+        let digest = Digest::read(file).map_err(|e| io_error(e, "read", &path))?;
+        Ok(Some(digest))
     })
     .await
 }

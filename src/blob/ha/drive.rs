@@ -121,6 +121,7 @@ impl HaStore {
                     fail::point("manifest-written");
                 }
                 if has_manifest && matches!(&reply, Reply::Numbers(n) if n.is_empty()) {
+                    self.still_there().await?;
                     return Err(Error::new(
                         ErrorKind::Unavailable,
                         "the job had a manifest, and none is listed",

@@ -1,18 +1,20 @@
 //! A look at a cluster from outside: what its owner would find. Changes nothing and takes nothing over.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use serde::Serialize;
 
 use crate::clock;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 
 use super::super::key::{Digest, JobId, Moment, ObjectName};
 use super::super::layout::StorePath;
 use super::super::lifecycle::JobState;
 use super::super::server::RefusedJob;
-use super::{HaStore, Owner};
+use super::{HaStore, MANIFESTS_READ_AHEAD, Owner};
 
 /// What lies in a cluster's folder.
 #[derive(Debug, Clone, Serialize)]
@@ -79,7 +81,7 @@ fn word(state: JobState) -> String {
         JobState::Active => "active".to_string(),
         JobState::Failed => "failed".to_string(),
         JobState::Suspended => "suspended".to_string(),
-        JobState::Terminal(outcome) => format!("over ({outcome:?})").to_lowercase(),
+        JobState::Terminal(outcome) => format!("over ({outcome})"),
     }
 }
 
@@ -111,18 +113,17 @@ pub async fn inspect(ha: &HaStore, orphan_min_age: Duration) -> Result<Inspectio
             _ => None,
         })
         .collect();
-    let numbers = HaStore::manifest_numbers(&listed);
-    for job in HaStore::jobs(&listed) {
-        let manifest = match ha.newest_manifest(&numbers, &job).await {
-            Ok(None) => continue,
-            Ok(Some(manifest)) => manifest,
-            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+    let jobs = HaStore::jobs(&listed);
+    let mut manifests = pin!(ha.newest_manifests(&listed, jobs, MANIFESTS_READ_AHEAD));
+    while let Some((job, manifest)) = manifests.try_next().await? {
+        let manifest = match manifest {
+            Ok(manifest) => manifest,
+            Err(e) => {
                 unreadable.insert(job.clone());
                 let why = e.to_string();
                 found.refused.push(RefusedJob { job, why });
                 continue;
             }
-            Err(e) => return Err(e),
         };
         named.extend(manifest.objects().into_iter().map(|o| (job.clone(), o)));
         let entries = &manifest.content.entries;

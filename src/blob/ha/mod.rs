@@ -3,6 +3,7 @@
 //! Records are created with create-if-absent and never changed. Each has something random in it, so that a
 //! create that meets equal bytes has met its own, of an attempt whose reply was lost.
 
+mod apart;
 mod compare;
 mod drive;
 mod inspect;
@@ -10,14 +11,16 @@ mod probe;
 mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Location, Stores};
+use crate::store::{Location, Provider, Stores};
 
 use super::chain::{Ask, Reply};
 use super::key::{ClusterId, JobId, Moment, ObjectName};
@@ -26,10 +29,14 @@ use super::lifecycle::Class;
 use super::manifest::{LARGEST_MANIFEST, Manifest};
 use super::recovery::Listed;
 
+pub(crate) use apart::apart;
 pub use compare::{Comparison, compare};
 pub use inspect::{InspectedJob, Inspection, Orphan, inspect};
 pub use probe::StoreAbilities;
 pub(crate) use transfer::Object;
+
+/// Manifests that a look at a whole cluster reads ahead; each has up to 64 MiB.
+const MANIFESTS_READ_AHEAD: usize = 4;
 
 /// Largest record of an epoch and of the format, in bytes.
 const LARGEST_RECORD: u64 = 64 * 1024;
@@ -195,7 +202,7 @@ impl HaStore {
     }
 
     /// The newest manifest among what was listed; `None` if the job has none. One request.
-    pub(crate) async fn newest_manifest(
+    async fn newest_manifest(
         &self,
         numbers: &BTreeMap<JobId, Vec<u64>>,
         job: &JobId,
@@ -209,8 +216,55 @@ impl HaStore {
         }
     }
 
+    /// The newest manifest of each of these jobs among what was listed, or why it cannot be read; jobs without one
+    /// are left out. In the order of `jobs`, up to `at_once` read ahead. One request for each.
+    pub(crate) fn newest_manifests<'a>(
+        &'a self,
+        listed: &[Listed],
+        jobs: impl IntoIterator<Item = JobId, IntoIter: Send + 'a>,
+        at_once: usize,
+    ) -> impl Stream<Item = Result<(JobId, Result<Manifest>)>> + Send + 'a {
+        let numbers = Arc::new(Self::manifest_numbers(listed));
+        futures::stream::iter(jobs)
+            .map(move |job| {
+                let numbers = Arc::clone(&numbers);
+                async move {
+                    match self.newest_manifest(&numbers, &job).await {
+                        Ok(manifest) => Ok(manifest.map(|m| (job, Ok(m)))),
+                        Err(e) if refuses_the_job(&e) => Ok(Some((job, Err(e)))),
+                        Err(e) => Err(e),
+                    }
+                }
+            })
+            .buffered(at_once)
+            .try_filter_map(|found| std::future::ready(Ok(found)))
+    }
+
+    /// On local disk whoever writes a file makes the folders above it: below a mount point whose file system went,
+    /// say. Nothing is written unless what the first start made is there. One system call, elsewhere nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the folder is gone.
+    pub(crate) async fn still_there(&self) -> Result<()> {
+        if self.folder.provider() != Provider::Local {
+            return Ok(());
+        }
+        match self.stores.find(&self.at(&StorePath::Format)?).await? {
+            Some(_) => Ok(()),
+            None => Err(Error::new(
+                ErrorKind::Unavailable,
+                "the folder of the HA store is gone, and nothing was written",
+            )
+            .during("write")
+            .at(&self.folder)
+            .hint("mount it or put it back, then repeat the call; the server need not be started again")),
+        }
+    }
+
     /// Creates what is not there. `Unknown` if no answer came.
     async fn create(&self, path: &StorePath, bytes: Vec<u8>) -> Result<Reply<Manifest>> {
+        self.still_there().await?;
         match self
             .stores
             .put(&self.at(path)?, Bytes::from(bytes), true)
@@ -384,6 +438,12 @@ impl HaStore {
             .await?;
         Ok(Moment(stat.modified.unwrap_or(0)))
     }
+}
+
+/// True of an error that says of a manifest that it cannot be read now or later: its job is not served, and the
+/// others are.
+pub(crate) fn refuses_the_job(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 
 /// The objects among what was listed.

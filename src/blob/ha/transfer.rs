@@ -75,6 +75,7 @@ impl HaStore {
     /// `Corrupt` if the copy is not what it was; `Unavailable` if nothing moves for the store's patience, and then
     /// parts may stay that no listing shows; what the store answers. The object may then be there or not.
     pub(crate) async fn upload(&self, job: &JobId, name: &ObjectName, copy: &Copy) -> Result<()> {
+        self.step(self.still_there()).await?;
         let at = self.object_at(job, name)?;
         let moved = Arc::new(Mutex::new(Instant::now()));
         let (blocks, moves) = (copy.clone(), Arc::clone(&moved));

@@ -35,6 +35,18 @@ pub enum Right {
     Admin,
 }
 
+/// As in the file of tokens.
+impl std::fmt::Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Right::Read => "read",
+            Right::Upload => "upload",
+            Right::Refs => "refs",
+            Right::Admin => "admin",
+        })
+    }
+}
+
 impl Right {
     fn needed(call: &Call) -> Right {
         match call {
@@ -266,7 +278,10 @@ pub(crate) fn check(visitor: Option<&Token>, call: &Call) -> std::result::Result
     let right = Right::needed(call);
     let denied = |what: String| Err(Box::new(Problem::new(Code::Denied, what)));
     if !token.rights.contains(&right) {
-        return denied(format!("token `{}` does not allow {right:?}", token.name));
+        return denied(format!(
+            "token `{}` does not have the right `{right}`",
+            token.name
+        ));
     }
     match call.job() {
         Some(job) if !token.covers(job) => {

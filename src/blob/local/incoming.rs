@@ -63,7 +63,7 @@ impl LocalStore {
             .create_new(true)
             .mode(0o600)
             .open(&path);
-        let file = made.map_err(|e| io_error(e, "write", &path))?;
+        let file = made.map_err(|e| self.fails(e, "write", &path))?;
         Ok(Incoming {
             file,
             path: TempPath(Some(path)),
@@ -99,6 +99,8 @@ impl LocalStore {
                 made.push(ancestor.to_path_buf());
             }
         }
+        // A directory that went is not made again.
+        fs::metadata(self.root()).map_err(|e| self.fails(e, "publish", &path))?;
         fs::create_dir_all(folder).map_err(|e| io_error(e, "make", folder))?;
         let Some(temporary) = complete.path.0.take() else {
             return Ok(key);

@@ -227,6 +227,19 @@ impl LocalStore {
         &self.options.directory
     }
 
+    /// As [`io_error`], and says so if the whole directory went while this process had it.
+    pub(crate) fn fails(&self, e: io::Error, operation: &'static str, at: &Path) -> Error {
+        let gone = |e: io::Error| e.kind() == io::ErrorKind::NotFound;
+        match fs::metadata(self.root()).is_err_and(gone) {
+            true => Error::new(ErrorKind::Unavailable, "the local directory is gone")
+                .during(operation)
+                .at(self.root().display())
+                .hint("put it back, or start the process that owns it again")
+                .caused_by(e),
+            false => io_error(e, operation, at),
+        }
+    }
+
     fn path(&self, path: &LocalPath) -> PathBuf {
         self.root().join(path.to_string())
     }

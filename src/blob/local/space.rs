@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 
 use super::super::eviction::{CachedFile, Eviction, NoSpace, Space, make_room};
 use super::super::key::{BlobKey, Moment};
-use super::{LocalStore, io_error};
+use super::LocalStore;
 
 /// Bytes that a transfer may write. Given back when dropped.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl LocalStore {
 
     pub(crate) fn free_bytes(&self) -> Result<u64> {
         let stat = rustix::fs::statvfs(self.root())
-            .map_err(|e| io_error(e.into(), "look at", self.root()))?;
+            .map_err(|e| self.fails(e.into(), "look at", self.root()))?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 

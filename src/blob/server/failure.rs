@@ -65,7 +65,10 @@ impl From<Error> for Failure {
             ErrorKind::Refused => Failure::NoSpace(error),
             ErrorKind::Unavailable | ErrorKind::Conflict => Failure::Busy {
                 wait: Duration::from_secs(1),
-                why: error.to_string(),
+                why: match error.next_step() {
+                    Some(hint) => format!("{error}; {hint}"),
+                    None => error.to_string(),
+                },
             },
             _ => Failure::Store(error),
         }

@@ -298,10 +298,10 @@ impl BlobServer {
         let inner = &self.0;
         while self.fenced().is_none() {
             crate::clock::sleep(every).await;
-            let root = inner.local.root().to_path_buf();
-            let local = crate::store::blocking(move || match std::fs::metadata(&root) {
+            let local = Arc::clone(&inner.local);
+            let local = crate::store::blocking(move || match std::fs::metadata(local.root()) {
                 Ok(_) => Ok(()),
-                Err(e) => Err(super::local::io_error(e, "look at", &root)),
+                Err(e) => Err(local.fails(e, "look at", local.root())),
             });
             let trouble = match (local.await, inner.look_for_successor().await) {
                 (_, Err(Failure::NotOwner { .. })) => None,

@@ -14,7 +14,7 @@ use crate::store::{Stores, blocking};
 
 use super::super::chain::Verdict;
 use super::super::flight::{Flights, Outlives};
-use super::super::ha::HaStore;
+use super::super::ha::{HaStore, apart, refuses_the_job};
 use super::super::key::{BlobKey, JobId, Moment};
 use super::super::layout::LocalPath;
 use super::super::local::LocalStore;
@@ -89,35 +89,10 @@ async fn seal_all(
         let mut jobs = HaStore::jobs(&listed);
         jobs.retain(|j| !sealed.contains(j));
         if jobs.is_empty() {
-            let readable = sealed.into_iter().filter(|j| !unreadable.contains_key(j));
-            let numbers = HaStore::manifest_numbers(&listed);
-            let read = futures::stream::iter(readable)
-                .map(|job| {
-                    let numbers = &numbers;
-                    async move {
-                        let manifest = ha.newest_manifest(numbers, &job).await;
-                        match manifest {
-                            Err(e)
-                                if e.kind() != ErrorKind::Corrupt
-                                    && e.kind() != ErrorKind::Unsupported =>
-                            {
-                                Err(e)
-                            }
-                            other => Ok((job, other)),
-                        }
-                    }
-                })
-                .buffer_unordered(SEALS_IN_FLIGHT);
-            let read: Vec<(JobId, Result<Option<Manifest>>)> = read.try_collect().await?;
-            let mut manifests = BTreeMap::new();
-            for (job, manifest) in read {
-                match manifest {
-                    Ok(Some(manifest)) => drop(manifests.insert(job, Ok(manifest))),
-                    // Objects alone: orphans.
-                    Ok(None) => {}
-                    Err(e) => drop(manifests.insert(job, Err(e))),
-                }
-            }
+            sealed.retain(|j| !unreadable.contains_key(j));
+            // Those without a manifest have objects alone: orphans.
+            let manifests = ha.newest_manifests(&listed, sealed, SEALS_IN_FLIGHT);
+            let mut manifests: BTreeMap<_, _> = manifests.try_collect().await?;
             manifests.extend(unreadable.into_iter().map(|(job, e)| (job, Err(e))));
             return Ok((listed, manifests));
         }
@@ -137,7 +112,7 @@ async fn seal_all(
             match outcome {
                 Ok(Verdict::Done) => {}
                 Ok(Verdict::Fenced) => return Err(deposed(epoch)),
-                Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                Err(e) if refuses_the_job(&e) => {
                     unreadable.insert(job.clone(), e);
                 }
                 Err(e) => return Err(e),
@@ -159,13 +134,14 @@ impl BlobServer {
     ///
     /// # Errors
     ///
-    /// `Refused` if another process has the directory; `Unsupported` if the HA store ignores create-if-absent;
+    /// `Invalid` if HA store and local directory lie in each other; `Refused` if another process has the directory; `Unsupported` if the HA store ignores create-if-absent;
     /// `Conflict` if another server starts at the same time; what stores and file system answer. The old state
     /// is intact.
     pub async fn open(
         config: ServerConfig,
         stores: Stores,
     ) -> Result<(BlobServer, RecoveryReport)> {
+        apart(&stores, &config.ha, &config.local.directory).await?;
         let options = config.local.clone();
         let (local, listed_local) = blocking(move || LocalStore::open(options)).await?;
         let ha = super::ha_store(stores, &config)?;

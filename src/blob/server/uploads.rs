@@ -269,7 +269,10 @@ impl BlobServer {
                 Err(_) => {
                     self.0.metrics.stalled.add(1);
                     return Err(Failure::Transfer {
-                        why: format!("nothing came for {:?}", self.0.config.idle_timeout),
+                        why: format!(
+                            "nothing came for {} s",
+                            self.0.config.idle_timeout.as_secs_f64()
+                        ),
                         bytes: came,
                     });
                 }

@@ -14,7 +14,9 @@ use serde::Serialize;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
+use super::super::client::{Waiting, longest_wait};
 use super::super::key::BlobKey;
+use super::super::local::io_error;
 use super::breaker::Breaker;
 use super::writing::{FilePart, Part, Writing};
 use super::{BlobSource, ByteStream, SourceError};
@@ -33,6 +35,26 @@ pub(crate) struct FetchPatience {
     pub(crate) backoff: Duration,
     /// How long no byte may come.
     pub(crate) idle: Duration,
+}
+
+impl FetchPatience {
+    /// Tells a source that it will be asked again, and how long that goes on at most.
+    fn tell(
+        &self,
+        source: &dyn BlobSource,
+        why: &Error,
+        failed: u32,
+        tries: u32,
+        pause: Duration,
+        wish: Duration,
+    ) {
+        let longest = longest_wait(failed, tries, self.backoff, LONGEST_PAUSE, wish);
+        source.waits(&Waiting::Repeats {
+            why: why.to_string(),
+            pause,
+            longest,
+        });
+    }
 }
 
 /// What a source was asked for and gave.
@@ -156,8 +178,14 @@ pub(crate) async fn fetch<P: Part>(
         round += 1;
         match wish {
             Some(wish) if round <= patience.retries && sources.0.len() > 1 => {
-                let pause = clock::backoff(round - 1, patience.backoff, LONGEST_PAUSE);
-                clock::sleep(pause.max(wish.min(LONGEST_PAUSE * 6))).await;
+                let wish = wish.min(LONGEST_PAUSE * 6);
+                let pause = clock::backoff(round - 1, patience.backoff, LONGEST_PAUSE).max(wish);
+                for (slot, miss) in &misses {
+                    if let Miss::Source(SourceError::Transient(e, _)) = miss {
+                        patience.tell(&*slot.source, e, round, patience.retries, pause, wish);
+                    }
+                }
+                clock::sleep(pause).await;
             }
             _ => return Err(verdict(key, misses)),
         }
@@ -210,8 +238,11 @@ async fn try_source<P: Part>(
                 }
                 tracing::debug!(%key, at = writing.taken, source = slot.source.label(), error = %e, "resuming");
                 if failed > 0 {
+                    let wish = wish.unwrap_or_default().min(LONGEST_PAUSE * 6);
                     let pause = clock::backoff(failed - 1, patience.backoff, LONGEST_PAUSE);
-                    clock::sleep(pause.max(wish.unwrap_or_default().min(LONGEST_PAUSE * 6))).await;
+                    let pause = pause.max(wish);
+                    patience.tell(&*slot.source, &e, failed, tries, pause, wish);
+                    clock::sleep(pause).await;
                 }
             }
             Some(miss) => {
@@ -337,6 +368,7 @@ async fn pull_range(
     let (mut at, mut failed) = (range.start, 0);
     while at < range.end {
         let before = at;
+        let mut wish = None;
         let broken = match source.open(key, at..range.end).await {
             Ok(mut stream) => loop {
                 match tokio::time::timeout(patience.idle, stream.next()).await {
@@ -361,7 +393,10 @@ async fn pull_range(
                     }
                 }
             },
-            Err(SourceError::Transient(e, _)) => e,
+            Err(SourceError::Transient(e, wished)) => {
+                wish = wished;
+                e
+            }
             Err(SourceError::Absent) => {
                 return Err(Error::new(ErrorKind::NotFound, "there is no such blob")
                     .during("read")
@@ -376,7 +411,10 @@ async fn pull_range(
         if failed > patience.retries {
             return Err(broken.during("read").at(key));
         }
-        clock::sleep(clock::backoff(failed, patience.backoff, LONGEST_PAUSE)).await;
+        let wish = wish.unwrap_or_default().min(LONGEST_PAUSE * 6);
+        let pause = clock::backoff(failed, patience.backoff, LONGEST_PAUSE).max(wish);
+        patience.tell(source, &broken, failed, patience.retries, pause, wish);
+        clock::sleep(pause).await;
     }
     Ok(())
 }
@@ -388,16 +426,18 @@ const PATIENCE: FetchPatience = FetchPatience {
     idle: Duration::from_secs(60),
 };
 
-/// Only a regular file may be replaced by one: not a device, a pipe, a folder, or the name of a link.
+/// May a file get this name? Only a regular file may be replaced by one: not a device, a pipe, a folder, or the name
+/// of a link.
 ///
 /// # Errors
 ///
-/// `Refused` for anything else that is there.
-pub(crate) fn replaceable(file: &Path) -> Result<()> {
+/// `AlreadyExists` for a file that is there unless it may be replaced, `Refused` for anything else that is there.
+pub(crate) fn check_name(file: &Path, replace: bool) -> Result<()> {
     let what = match std::fs::symlink_metadata(file) {
-        Ok(meta) if meta.is_file() => return Ok(()),
+        Ok(meta) if meta.is_file() && replace => return Ok(()),
+        Ok(meta) if meta.is_file() => return Err(already_there(file)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(super::super::local::io_error(e, "write", file)),
+        Err(e) => return Err(io_error(e, "write", file)),
         Ok(meta) if meta.is_dir() => "a folder is there",
         Ok(meta) if meta.is_symlink() => "a symbolic link is there",
         Ok(_) => "what is there is no regular file",
@@ -406,6 +446,29 @@ pub(crate) fn replaceable(file: &Path) -> Result<()> {
         .during("write")
         .at(file.display())
         .hint("name another file; `-` writes to stdout"))
+}
+
+fn already_there(file: &Path) -> Error {
+    Error::new(ErrorKind::AlreadyExists, "a file is already there")
+        .during("write")
+        .at(file.display())
+}
+
+/// Gives a complete file its name; whatever happens, the temporary one goes.
+///
+/// # Errors
+///
+/// `AlreadyExists` unless it may be replaced; what the file system answers.
+pub(crate) fn give_name(temporary: &Path, file: &Path, replace: bool) -> Result<()> {
+    let named = match replace {
+        true => std::fs::rename(temporary, file),
+        false => std::fs::hard_link(temporary, file),
+    };
+    let _ = std::fs::remove_file(temporary);
+    named.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => already_there(file),
+        _ => io_error(e, "write", file),
+    })
 }
 
 /// Fetches a blob into a file, verified, without a cache: a temporary file beside it gets the name once the
@@ -420,7 +483,7 @@ pub async fn fetch_file(
     file: &Path,
     replace: bool,
 ) -> Result<Vec<SourceUse>> {
-    replaceable(file)?;
+    check_name(file, replace)?;
     let sources = Sources::new(sources);
     let mut temporary = file.as_os_str().to_owned();
     temporary.push(format!(".{:016x}.part", clock::random_id()));
@@ -428,22 +491,7 @@ pub async fn fetch_file(
     let begin = move || FilePart::begin(path.clone());
     let temporary = fetch(&sources, key, PATIENCE, begin).await?;
     let to = file.to_path_buf();
-    let named = crate::store::blocking(move || {
-        let named = match replace {
-            true => std::fs::rename(&temporary, &to),
-            false => std::fs::hard_link(&temporary, &to),
-        };
-        let _ = std::fs::remove_file(&temporary);
-        named.map_err(|e| match e.kind() {
-            std::io::ErrorKind::AlreadyExists => {
-                Error::new(ErrorKind::AlreadyExists, "a file is already there")
-                    .during("write")
-                    .at(to.display())
-            }
-            _ => super::super::local::io_error(e, "write", &to),
-        })
-    });
-    named.await?;
+    crate::store::blocking(move || give_name(&temporary, &to, replace)).await?;
     Ok(sources.usage())
 }
 

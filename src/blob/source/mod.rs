@@ -16,11 +16,13 @@ use futures::stream::BoxStream;
 
 use crate::error::{Error, Result};
 
+use super::client::Waiting;
 use super::key::BlobKey;
 
-pub(crate) use fetch::replaceable;
 pub(crate) use fetch::{FetchPatience, Sources, fetch};
 pub use fetch::{SourceUse, fetch_file, read_range};
+#[cfg(feature = "cli")]
+pub(crate) use fetch::{check_name, give_name};
 pub use ha::HaSource;
 pub use server::ServerSource;
 pub(crate) use writing::Part;
@@ -41,6 +43,9 @@ pub trait BlobSource: Send + Sync {
     ///
     /// A [`SourceError`], which says whether it is worth asking again.
     async fn open(&self, key: &BlobKey, range: Range<u64>) -> Result<ByteStream, SourceError>;
+
+    /// It is about to be asked again after a pause. Does nothing unless somebody wants to know.
+    fn waits(&self, _: &Waiting) {}
 }
 
 /// Why a source does not give a blob.

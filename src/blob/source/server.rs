@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 
 use crate::error::Result;
 
-use super::super::client::{BlobClient, Failure};
+use super::super::client::{BlobClient, Failure, Waiting};
 use super::super::key::BlobKey;
 use super::super::wire::Code;
 use super::{BlobSource, ByteStream, SourceError};
@@ -63,5 +63,9 @@ impl BlobSource for ServerSource {
             }
         });
         Ok(chunks.boxed())
+    }
+
+    fn waits(&self, waiting: &Waiting) {
+        self.client.waits(waiting);
     }
 }

@@ -6,6 +6,7 @@ use crate::blob::{JobEvent, JobId, Outcome};
 use crate::error::{ErrorKind, Result};
 use crate::report::{blob_finish_json, blob_finish_text};
 
+use super::super::ui::Ui;
 use super::super::{Output, exit};
 use super::remote::Remote;
 
@@ -34,9 +35,9 @@ enum How {
     Failed,
 }
 
-pub(in crate::cli) async fn run(args: &Args) -> Result<Output> {
+pub(in crate::cli) async fn run(args: &Args, ui: &Ui) -> Result<Output> {
     let job = JobId::parse(&args.job)?;
-    let client = args.remote.client()?;
+    let client = args.remote.client(ui)?;
     let outcome = match args.outcome {
         How::Finished => Outcome::Finished,
         How::Cancelled => Outcome::Cancelled,

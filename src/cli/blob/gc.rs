@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::blob::{Failure, Mode, SweepDecision, SweepReason, inspect};
 use crate::error::Result;
+use crate::report::count;
 use crate::store::Stores;
 
 use super::super::{Output, exit};
@@ -47,12 +48,15 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     let report = swept.map_err(Failure::into_error)?;
     let goes = report.decisions.iter().filter(|d| d.reason.goes()).count();
     let waits = |d: &&SweepDecision| matches!(d.reason, SweepReason::KeptUntil { .. });
-    let wait = report.decisions.iter().filter(waits).count();
+    let wait = report.decisions.iter().filter(waits).count() as u64;
     let stay = match wait {
         0 => String::new(),
         n => format!(
-            "{n} blobs that nobody holds stay: the take-over began their time again; \
-             --retention-interval 0 goes by the times that their manifests name\n"
+            "{} stay{} though nobody holds {}: the take-over began the retention interval again; \
+             --retention-interval 0 goes by the times in the manifests\n",
+            count(n, "blob", "blobs"),
+            if n == 1 { "s" } else { "" },
+            if n == 1 { "it" } else { "them" },
         ),
     };
     let code = if report.failed > 0 {
@@ -62,9 +66,10 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     };
     Ok(Output {
         text: format!(
-            "{}{goes} blobs were past their time; {} objects removed, {} could not be\n{stay}",
+            "{}{} time; {} removed, {} could not be\n{stay}",
             recovery_text(&recovery),
-            report.removed,
+            count(goes as u64, "blob was past its", "blobs were past their"),
+            count(report.removed, "object", "objects"),
             report.failed
         ),
         json: json!({ "recovery": document(&recovery)?, "sweep": document(&report)? }),

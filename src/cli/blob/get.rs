@@ -4,15 +4,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::blob::client::BlobClient;
 use crate::blob::{
-    BlobCache, BlobKey, BlobSource, CacheConfig, ClusterId, Digest, HaSource, JobId, LocalOptions,
-    OnExit, ServerSource, SourceUse, fetch_file, read_range, replaceable,
+    BlobCache, BlobKey, BlobSource, CacheConfig, ClusterId, HaSource, JobId, LocalOptions, OnExit,
+    ServerSource, SourceUse, apart, check_name, fetch_file, give_name, read_range,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::{blob_get_json, blob_get_text};
 use crate::store::Stores;
 
+use super::super::ui::Ui;
 use super::super::{Format, Output, exit, interrupt, location};
+use super::named::Named;
+use super::place::directory;
 use super::remote::{self, Remote};
 
 /// Download a blob into a file, verified; or a range of it, which cannot be verified.
@@ -20,7 +24,7 @@ use super::remote::{self, Remote};
 pub(in crate::cli) struct Args {
     /// The job that it belongs to.
     job: String,
-    /// The digest that `put` printed: SHA-256, `-`, size.
+    /// The digest that `put` printed, or at least the first 8 digits of it.
     digest: String,
     /// The file to write, which must not be there; `-` for stdout.
     out: PathBuf,
@@ -31,7 +35,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["cache", "ha"])]
     range: Option<String>,
     /// Through a cache in this directory: what is there and verified is not downloaded.
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIR", value_parser = directory)]
     cache: Option<PathBuf>,
     /// Ask the HA store at this location first.
     #[arg(long, value_name = "URL")]
@@ -43,11 +47,13 @@ pub(in crate::cli) struct Args {
     remote: Remote,
 }
 
-pub(in crate::cli) async fn run(args: &Args, stores: &Stores, format: Format) -> Result<Output> {
-    let key = BlobKey {
-        job: JobId::parse(&args.job)?,
-        digest: Digest::parse(&args.digest)?,
-    };
+pub(in crate::cli) async fn run(
+    args: &Args,
+    stores: &Stores,
+    format: Format,
+    ui: &Ui,
+) -> Result<Output> {
+    let (job, named) = (JobId::parse(&args.job)?, Named::parse(&args.digest)?);
     let stdout = args.out == Path::new("-");
     if stdout && format == Format::Json {
         return Err(
@@ -55,14 +61,13 @@ pub(in crate::cli) async fn run(args: &Args, stores: &Stores, format: Format) ->
                 .hint("name a file"),
         );
     }
-    if !stdout {
-        replaceable(&args.out)?;
-        if !args.overwrite && args.out.exists() {
-            return Err(exists(&args.out));
-        }
-    }
+    let work = async {
+        let client = args.remote.client(ui)?;
+        let key = named.find(&client, &job).await?;
+        write(args, stores, client, &key).await.map_err(next_step)
+    };
     let done = tokio::select! {
-        done = write(args, stores, &key, stdout) => done,
+        done = work => done,
         // What was begun has no name yet, and goes.
         () = interrupt::asked_to_stop_once() => {
             Err(Error::new(ErrorKind::Cancelled, "stopped on request; nothing was written"))
@@ -71,22 +76,24 @@ pub(in crate::cli) async fn run(args: &Args, stores: &Stores, format: Format) ->
     done
 }
 
-async fn write(args: &Args, stores: &Stores, key: &BlobKey, stdout: bool) -> Result<Output> {
-    let server = ServerSource::new(args.remote.client()?);
+async fn write(args: &Args, stores: &Stores, client: BlobClient, key: &BlobKey) -> Result<Output> {
+    let stdout = args.out == Path::new("-");
+    let server = ServerSource::new(client);
     if let Some(text) = &args.range {
         let range = remote::range(text, key.digest.size)?;
-        let mut out = Out::begin(&args.out)?;
+        let mut out = Out::begin(&args.out, args.overwrite)?;
         read_range(&server, key, range, |bytes| out.write(&bytes)).await?;
-        out.finish(args.overwrite)?;
+        out.finish()?;
         return Ok(done(key, &args.out, stdout, false, &[]));
     }
     let mut sources: Vec<Arc<dyn BlobSource>> = Vec::new();
     if let Some(url) = &args.ha {
-        sources.push(Arc::new(HaSource::new(
-            stores.clone(),
-            &location::parse(url)?,
-            &args.cluster,
-        )?));
+        let url = location::parse(url)?;
+        if let Some(directory) = &args.cache {
+            apart(stores, &url, directory).await?;
+        }
+        let ha = HaSource::new(stores.clone(), &url, &args.cluster)?;
+        sources.push(Arc::new(ha));
     }
     sources.push(Arc::new(server));
     let used = match &args.cache {
@@ -102,17 +109,17 @@ async fn write(args: &Args, stores: &Stores, key: &BlobKey, stdout: bool) -> Res
             used
         }
         Some(directory) => {
+            let mut out = Out::begin(&args.out, args.overwrite)?;
             let mut local = LocalOptions::new(directory);
             local.on_exit = OnExit::Keep;
             let cache = BlobCache::open(CacheConfig::new(local), sources).await?;
             let guard = cache.attach(&key.job);
             let handle = guard.get(&key.digest).await?;
-            let mut out = Out::begin(&args.out)?;
             let mut pieces = handle.stream(None)?;
             while let Some(piece) = futures::StreamExt::next(&mut pieces).await {
                 out.write(&piece?)?;
             }
-            out.finish(args.overwrite)?;
+            out.finish()?;
             let used = cache.stats().sources;
             drop((handle, guard, pieces));
             cache.close().await?;
@@ -137,11 +144,12 @@ fn done(key: &BlobKey, out: &Path, stdout: bool, verified: bool, used: &[SourceU
     }
 }
 
-fn exists(path: &Path) -> Error {
-    Error::new(ErrorKind::AlreadyExists, "a file is already there")
-        .during("write")
-        .at(path.display())
-        .hint("name another, or replace it with --overwrite")
+/// What this command can do about it.
+fn next_step(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::AlreadyExists => error.hint("name another, or replace it with --overwrite"),
+        _ => error,
+    }
 }
 
 fn written(path: &Path, e: &std::io::Error) -> Error {
@@ -157,14 +165,16 @@ enum Out {
         file: std::fs::File,
         temporary: PathBuf,
         path: PathBuf,
+        replace: bool,
     },
 }
 
 impl Out {
-    fn begin(path: &Path) -> Result<Out> {
+    fn begin(path: &Path, replace: bool) -> Result<Out> {
         if path == Path::new("-") {
             return Ok(Out::Stdout);
         }
+        check_name(path, replace)?;
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(format!(".{:016x}.part", crate::clock::random_id()));
         let temporary = PathBuf::from(temporary);
@@ -173,6 +183,7 @@ impl Out {
             file: made.map_err(|e| written(path, &e))?,
             temporary,
             path: path.to_path_buf(),
+            replace,
         })
     }
 
@@ -187,22 +198,19 @@ impl Out {
         })
     }
 
-    fn finish(self, replace: bool) -> Result<()> {
-        let Out::File {
-            temporary, path, ..
-        } = &self
-        else {
-            let flushed = std::io::stdout().lock().flush();
-            return flushed.map_err(|e| written(Path::new("stdout"), &e));
-        };
-        let named = match replace {
-            true => std::fs::rename(temporary, path),
-            false => std::fs::hard_link(temporary, path),
-        };
-        named.map_err(|e| match e.kind() {
-            std::io::ErrorKind::AlreadyExists => exists(path),
-            _ => written(path, &e),
-        })
+    fn finish(self) -> Result<()> {
+        match &self {
+            Out::Stdout => {
+                let flushed = std::io::stdout().lock().flush();
+                flushed.map_err(|e| written(Path::new("stdout"), &e))
+            }
+            Out::File {
+                temporary,
+                path,
+                replace,
+                ..
+            } => give_name(temporary, path, *replace),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::blob::{JobId, LogConfig, LogName, LogStore, ReceiverId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::{blob_log_json, blob_log_text, blob_logs_json, blob_logs_text};
 
+use super::super::ui::Ui;
 use super::super::{Format, Output, exit};
 use super::remote::{self, Remote};
 
@@ -55,8 +56,8 @@ enum What {
     },
 }
 
-pub(in crate::cli) async fn run(args: &Args, format: Format) -> Result<Output> {
-    let client = args.remote.client()?;
+pub(in crate::cli) async fn run(args: &Args, format: Format, ui: &Ui) -> Result<Output> {
+    let client = args.remote.client(ui)?;
     let (What::Put { job, .. } | What::Get { job, .. } | What::Ls { job }) = &args.what;
     let job = JobId::parse(job)?;
     let logs = LogStore::new(client, job.clone(), LogConfig::default());

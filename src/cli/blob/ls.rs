@@ -4,6 +4,7 @@ use crate::blob::JobId;
 use crate::error::Result;
 use crate::report::{blob_jobs_json, blob_jobs_text, blob_ls_json, blob_ls_text};
 
+use super::super::ui::Ui;
 use super::super::{Output, exit};
 use super::remote::Remote;
 
@@ -16,9 +17,9 @@ pub(in crate::cli) struct Args {
     remote: Remote,
 }
 
-pub(in crate::cli) async fn run(args: &Args) -> Result<Output> {
+pub(in crate::cli) async fn run(args: &Args, ui: &Ui) -> Result<Output> {
     let job = JobId::parse(&args.job)?;
-    let list = args.remote.client()?.blobs(&job).await?;
+    let list = args.remote.client(ui)?.blobs(&job).await?;
     Ok(Output {
         text: blob_ls_text(&job, &list),
         json: blob_ls_json(&job, &list),
@@ -34,8 +35,8 @@ pub(in crate::cli) struct JobsArgs {
     remote: Remote,
 }
 
-pub(in crate::cli) async fn jobs(args: &JobsArgs) -> Result<Output> {
-    let list = args.remote.client()?.jobs().await?;
+pub(in crate::cli) async fn jobs(args: &JobsArgs, ui: &Ui) -> Result<Output> {
+    let list = args.remote.client(ui)?.jobs().await?;
     Ok(Output {
         text: blob_jobs_text(&list),
         json: blob_jobs_json(&list),

@@ -5,6 +5,7 @@ mod gc;
 mod get;
 mod log;
 mod ls;
+mod named;
 mod offline;
 mod place;
 mod probe;
@@ -20,6 +21,7 @@ use clap::Subcommand;
 use crate::error::Result;
 use crate::store::Stores;
 
+use super::ui::Ui;
 use super::{Format, Output};
 
 /// A store for job artefacts: jars, large messages. References are counted, what nobody holds goes after a
@@ -54,17 +56,17 @@ impl Args {
     }
 }
 
-pub(super) async fn run(args: &Args, stores: &Stores, format: Format) -> Result<Output> {
+pub(super) async fn run(args: &Args, stores: &Stores, format: Format, ui: &Ui) -> Result<Output> {
     match &args.verb {
         BlobVerb::Serve(args) => serve::run(args, stores).await,
-        BlobVerb::Put(args) => put::run(args).await,
-        BlobVerb::Get(args) => get::run(args, stores, format).await,
-        BlobVerb::Ls(args) => ls::run(args).await,
-        BlobVerb::Jobs(args) => ls::jobs(args).await,
-        BlobVerb::Refs(args) => refs::run(args).await,
-        BlobVerb::Why(args) => refs::why(args).await,
-        BlobVerb::Finish(args) => finish::run(args).await,
-        BlobVerb::Log(args) => log::run(args, format).await,
+        BlobVerb::Put(args) => put::run(args, ui).await,
+        BlobVerb::Get(args) => get::run(args, stores, format, ui).await,
+        BlobVerb::Ls(args) => ls::run(args, ui).await,
+        BlobVerb::Jobs(args) => ls::jobs(args, ui).await,
+        BlobVerb::Refs(args) => refs::run(args, ui).await,
+        BlobVerb::Why(args) => refs::why(args, ui).await,
+        BlobVerb::Finish(args) => finish::run(args, ui).await,
+        BlobVerb::Log(args) => log::run(args, format, ui).await,
         BlobVerb::Recover(args) => recover::run(args, stores).await,
         BlobVerb::Gc(args) => gc::run(args, stores).await,
         BlobVerb::Scrub(args) => scrub::run(args, stores).await,

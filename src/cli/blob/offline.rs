@@ -14,7 +14,7 @@ use crate::report::count;
 use crate::store::Stores;
 
 use super::super::exit;
-use super::place::{Place, size, span};
+use super::place::{Place, directory, size, span};
 use super::serve::unwritable;
 
 /// A cluster whose server does not run.
@@ -23,7 +23,7 @@ pub(super) struct Offline {
     #[command(flatten)]
     pub(super) place: Place,
     /// The local directory of the server that is not running.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = directory)]
     pub(super) data: PathBuf,
     /// How long a blob that nobody holds stays at least.
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = span)]
@@ -148,11 +148,11 @@ pub(super) fn inspection_text(found: &Inspection) -> String {
     for job in &found.jobs {
         let _ = writeln!(
             text,
-            "  {}  {}  {}, {} bytes, {} without holder",
+            "  {}  {}  {}, {}, {} without holder",
             job.job,
             job.state,
             count(job.blobs, "blob", "blobs"),
-            job.bytes,
+            count(job.bytes, "byte", "bytes"),
             job.unheld
         );
         for digest in &job.missing {
@@ -168,8 +168,9 @@ pub(super) fn inspection_text(found: &Inspection) -> String {
         let due = found.orphans.iter().filter(|o| o.due).count();
         let _ = writeln!(
             text,
-            "  {} in no manifest, {bytes} bytes; old enough to go: {due}",
-            count(found.orphans.len() as u64, "object", "objects")
+            "  {} in no manifest, {}; old enough to go: {due}",
+            count(found.orphans.len() as u64, "object", "objects"),
+            count(bytes, "byte", "bytes")
         );
     }
     for name in &found.foreign {

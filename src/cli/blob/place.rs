@@ -1,5 +1,6 @@
 //! Which cluster, and how long things take: arguments that several verbs share.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::blob::ClusterId;
@@ -23,6 +24,15 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn ha(&self) -> Result<Location> {
         location::parse(&self.ha)
+    }
+}
+
+/// A directory of this machine. A URL would be taken for a relative path with an odd name.
+pub(super) fn directory(text: &str) -> std::result::Result<PathBuf, String> {
+    match text.starts_with("file:") || text.contains("://") {
+        true => Err("a path of this machine is wanted, not a URL".to_string()),
+        false if text.is_empty() => Err("an empty path names nothing".to_string()),
+        false => Ok(PathBuf::from(text)),
     }
 }
 

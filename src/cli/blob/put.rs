@@ -8,6 +8,7 @@ use crate::blob::{Class, DisplayName, JobEvent, JobId};
 use crate::error::{Error, Result};
 use crate::report::{blob_put_json, blob_put_text};
 
+use super::super::ui::Ui;
 use super::super::{Output, exit};
 use super::remote::Remote;
 
@@ -29,9 +30,9 @@ pub(in crate::cli) struct Args {
     remote: Remote,
 }
 
-pub(in crate::cli) async fn run(args: &Args) -> Result<Output> {
+pub(in crate::cli) async fn run(args: &Args, ui: &Ui) -> Result<Output> {
     let job = JobId::parse(&args.job)?;
-    let client = args.remote.client()?;
+    let client = args.remote.client(ui)?;
     let class = match args.recreatable {
         true => Class::Recreatable,
         false => Class::Retained,

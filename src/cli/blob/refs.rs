@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use crate::blob::{BlobKey, Digest, JobId, LeaseId, ReceiverId};
+use crate::blob::{JobId, LeaseId, ReceiverId};
 use crate::error::Result;
 use crate::ownership::parse_millis;
-use crate::report::{blob_refs_json, blob_refs_text, blob_why_json, blob_why_text};
+use crate::report::{
+    blob_refs_empty_json, blob_refs_empty_text, blob_refs_json, blob_refs_text,
+    blob_why_empty_json, blob_why_empty_text, blob_why_json, blob_why_text,
+};
 
+use super::super::ui::Ui;
 use super::super::{Output, exit};
+use super::named::Named;
 use super::remote::Remote;
 
 /// Who holds a blob; and hold it, give it back, acknowledge it.
@@ -15,7 +20,7 @@ use super::remote::Remote;
 pub(in crate::cli) struct Args {
     /// The job that it belongs to.
     job: String,
-    /// Its digest.
+    /// Its digest, or at least the first 8 digits of it, except where a reference changes.
     digest: String,
     /// Hold it under this name; holding it again moves the end.
     #[arg(long, value_name = "ID", group = "act")]
@@ -38,16 +43,13 @@ pub(in crate::cli) struct Args {
     remote: Remote,
 }
 
-fn key(job: &str, digest: &str) -> Result<BlobKey> {
-    Ok(BlobKey {
-        job: JobId::parse(job)?,
-        digest: Digest::parse(digest)?,
-    })
-}
-
-pub(in crate::cli) async fn run(args: &Args) -> Result<Output> {
-    let key = key(&args.job, &args.digest)?;
-    let client = args.remote.client()?;
+pub(in crate::cli) async fn run(args: &Args, ui: &Ui) -> Result<Output> {
+    let (job, named) = (JobId::parse(&args.job)?, Named::parse(&args.digest)?);
+    if args.lease.is_some() || args.release.is_some() || args.ack.is_some() {
+        named.must_be_whole()?;
+    }
+    let client = args.remote.client(ui)?;
+    let key = named.find(&client, &job).await?;
     if let Some(id) = &args.lease {
         let time = Duration::from_millis(parse_millis(&args.time)?);
         client
@@ -59,6 +61,14 @@ pub(in crate::cli) async fn run(args: &Args) -> Result<Output> {
     }
     if let Some(who) = &args.ack {
         client.acknowledge(&key, &ReceiverId::parse(who)?).await?;
+    }
+    if key.digest.is_empty_blob() {
+        return Ok(Output {
+            text: blob_refs_empty_text(),
+            json: blob_refs_empty_json(&job),
+            svg: None,
+            code: exit::DONE,
+        });
     }
     let answer = client.why(&key).await?;
     Ok(Output {
@@ -74,15 +84,25 @@ pub(in crate::cli) async fn run(args: &Args) -> Result<Output> {
 pub(in crate::cli) struct WhyArgs {
     /// The job that it belongs to.
     job: String,
-    /// Its digest.
+    /// Its digest, or at least the first 8 digits of it.
     digest: String,
     #[command(flatten)]
     remote: Remote,
 }
 
-pub(in crate::cli) async fn why(args: &WhyArgs) -> Result<Output> {
-    let key = key(&args.job, &args.digest)?;
-    let answer = args.remote.client()?.why(&key).await?;
+pub(in crate::cli) async fn why(args: &WhyArgs, ui: &Ui) -> Result<Output> {
+    let (job, named) = (JobId::parse(&args.job)?, Named::parse(&args.digest)?);
+    let client = args.remote.client(ui)?;
+    let key = named.find(&client, &job).await?;
+    if key.digest.is_empty_blob() {
+        return Ok(Output {
+            text: blob_why_empty_text(),
+            json: blob_why_empty_json(&job),
+            svg: None,
+            code: exit::REFUSED,
+        });
+    }
+    let answer = client.why(&key).await?;
     Ok(Output {
         text: blob_why_text(&key.job, &answer),
         json: blob_why_json(&key.job, &answer),

@@ -1,27 +1,47 @@
 //! Which server a verb talks to, and how it shows who it is.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::blob::client::{BlobClient, ClientConfig};
-use crate::error::{Error, ErrorKind, Result};
+use crate::blob::client::{BlobClient, ClientConfig, OnWait, Waiting};
+use crate::error::{Error, ErrorKind, Result, printable};
+
+use super::super::ui::Ui;
 
 /// Options of every verb that talks to a server.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "The server, and who asks")]
 pub(super) struct Remote {
-    /// The blob server, such as https://blobs.example:6124.
+    /// The blob server, such as https://blobs.example:7878.
     #[arg(long, value_name = "URL", env = "FORKPOINT_BLOB_SERVER")]
     server: String,
-    /// A file with the bearer token that is sent with every call. The variable FORKPOINT_BLOB_TOKEN can hold the token
-    /// itself.
-    #[arg(long, value_name = "FILE", env = "FORKPOINT_BLOB_TOKEN_FILE")]
+    /// File with the bearer token to send; FORKPOINT_BLOB_TOKEN can hold the token itself.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FORKPOINT_BLOB_TOKEN_FILE",
+        hide_env_values = true
+    )]
     token_file: Option<PathBuf>,
-    /// PEM file of certificates: only servers that they signed are believed. Left out: the system's.
-    #[arg(long, value_name = "FILE", env = "FORKPOINT_BLOB_TRUSTED")]
+    /// PEM file: only servers that these certificates signed are believed [default: the system's].
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FORKPOINT_BLOB_TRUSTED",
+        hide_env_values = true
+    )]
     trusted: Option<PathBuf>,
     /// PEM file with this client's certificate chain and key, for mutual TLS.
-    #[arg(long, value_name = "FILE", env = "FORKPOINT_BLOB_IDENTITY")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FORKPOINT_BLOB_IDENTITY",
+        hide_env_values = true
+    )]
     identity: Option<PathBuf>,
-    /// Do not compare the name in the server's certificate, where all processes share one.
+    /// Leave the name in the server's certificate unchecked, where all processes share one.
     #[arg(long, requires = "trusted")]
     any_name: bool,
 }
@@ -39,8 +59,10 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 impl Remote {
-    pub(super) fn client(&self) -> Result<BlobClient> {
+    /// A client that says on stderr what it waits for, unless it must be quiet.
+    pub(super) fn client(&self, ui: &Ui) -> Result<BlobClient> {
         let mut config = ClientConfig::new(&self.server)?;
+        config.on_wait = (!ui.is_quiet()).then(|| OnWait::new(waits()));
         config.token = match &self.token_file {
             Some(path) => Some(String::from_utf8_lossy(&read(path)?).trim().to_string()),
             None => std::env::var("FORKPOINT_BLOB_TOKEN").ok(),
@@ -49,6 +71,27 @@ impl Remote {
         config.identity = self.identity.as_deref().map(read).transpose()?;
         config.any_name = self.any_name;
         BlobClient::new(config)
+    }
+}
+
+/// Waits that make less than this in all are not talked about.
+const SHORT: Duration = Duration::from_secs(3);
+
+fn waits() -> impl Fn(&Waiting) {
+    let waited = Mutex::new(Duration::ZERO);
+    move |waiting| {
+        let long = match waiting {
+            Waiting::Repeats { pause, .. } => {
+                let mut waited = waited.lock().unwrap_or_else(PoisonError::into_inner);
+                *waited = waited.saturating_add(*pause);
+                *waited >= SHORT
+            }
+            _ => true,
+        };
+        if long {
+            let line = format!("waiting: {}\n", printable(&waiting.to_string()));
+            let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        }
     }
 }
 

@@ -55,7 +55,11 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
         0 => "none damaged or missing".to_string(),
         n => format!("{n} damaged or missing"),
     };
-    let _ = writeln!(text, "{copies} read, {} bytes; {verdict}", report.bytes);
+    let _ = writeln!(
+        text,
+        "{copies} read, {}; {verdict}",
+        count(report.bytes, "byte", "bytes")
+    );
     for finding in &report.findings {
         let place = match finding.place {
             Copy::Local => "local copy",

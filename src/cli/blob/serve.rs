@@ -17,7 +17,7 @@ use crate::store::Stores;
 
 use super::super::{Output, exit, interrupt};
 use super::offline::{recovery_json, recovery_text};
-use super::place::{Place, size, span};
+use super::place::{Place, directory, size, span};
 
 /// Own a cluster and serve it over HTTP, until Ctrl-C or SIGTERM.
 ///
@@ -29,7 +29,7 @@ use super::place::{Place, size, span};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The local directory: nothing else may live there (blob.storage.directory).
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = directory)]
     data: PathBuf,
     #[command(flatten)]
     place: Place,
