@@ -4,7 +4,7 @@
 //! as a lower-case fragment that fits after "failed to": `read s3://b/chk-4/_metadata: ...`.
 //!
 //! How to choose a kind: ask what a sensible caller does next. Re-read and retry: `Conflict`. Wait
-//! and retry: `Unavailable`. Take another method: `Unsupported`. Stop and look at the data:
+//! and retry: `Unavailable`. Make room: `Full`. Take another method: `Unsupported`. Stop and look at the data:
 //! `Corrupt`. Change the arguments: `Invalid`. Remove what blocks: `Refused`.
 
 use std::fmt;
@@ -27,6 +27,9 @@ pub enum ErrorKind {
     Denied,
     /// The store did not answer, or asked us to slow down: retry later.
     Unavailable,
+    /// No space is left where something shall be written, or a quota is used up: make room. Waiting
+    /// alone does not help.
+    Full,
     /// The store, the format or the pair of stores cannot do this: choose another method.
     Unsupported,
     /// The data is damaged: stop and verify.
@@ -52,6 +55,7 @@ impl ErrorKind {
             ErrorKind::Conflict => "changed meanwhile",
             ErrorKind::Denied => "permission denied",
             ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Full => "no space left",
             ErrorKind::Unsupported => "unsupported",
             ErrorKind::Corrupt => "damaged",
             ErrorKind::Refused => "refused",
@@ -118,6 +122,43 @@ impl Error {
     /// Shorthand for [`ErrorKind::Refused`].
     pub fn refused(message: impl Into<String>) -> Self {
         Error::new(ErrorKind::Refused, message)
+    }
+
+    /// The error of a write that this machine did not take. Where a known next step helps it names it: no space,
+    /// a quota, a file system that is only read, a file that is too large.
+    pub(crate) fn of_write(e: std::io::Error) -> Self {
+        Error::of_full(&e)
+            .unwrap_or_else(|| Error::new(ErrorKind::Unavailable, e.to_string()))
+            .caused_by(e)
+    }
+
+    /// The error for a file system that takes no more, if that is what `e` says.
+    pub(crate) fn of_full(e: &std::io::Error) -> Option<Self> {
+        use std::io::ErrorKind as Io;
+        let (kind, message, hint) = match e.kind() {
+            Io::StorageFull => (
+                ErrorKind::Full,
+                "no space is left on this file system",
+                "free some space or inodes there, or write elsewhere; then run the same command again",
+            ),
+            Io::QuotaExceeded => (
+                ErrorKind::Full,
+                "the disk quota is used up",
+                "remove files or have the quota raised, or write elsewhere; then run the same command again",
+            ),
+            Io::ReadOnlyFilesystem => (
+                ErrorKind::Denied,
+                "this file system is mounted for reading only",
+                "write elsewhere, or mount it for writing",
+            ),
+            Io::FileTooLarge => (
+                ErrorKind::Invalid,
+                "the file is larger than this file system, or the limit of this process (`ulimit -f`), allows",
+                "write elsewhere, or raise the limit",
+            ),
+            _ => return None,
+        };
+        Some(Error::new(kind, format!("{message} ({e})")).hint(hint))
     }
 
     /// Names what was being done: a verb such as `read` or `duplicate`.
@@ -236,6 +277,26 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_takes_no_more_is_named_with_what_helps_and_never_called_transient() {
+        // ENOSPC, EDQUOT, EROFS, EFBIG.
+        let told = [
+            (28, ErrorKind::Full, "no space is left"),
+            (122, ErrorKind::Full, "quota"),
+            (30, ErrorKind::Denied, "reading only"),
+            (27, ErrorKind::Invalid, "larger than"),
+        ];
+        for (code, kind, message) in told {
+            let e = Error::of_write(std::io::Error::from_raw_os_error(code));
+            assert_eq!(e.kind(), kind, "{code}");
+            assert!(!e.kind().is_transient(), "{code}");
+            assert!(e.to_string().contains(message), "{code}: {e}");
+            assert!(e.next_step().is_some(), "{code}");
+        }
+        let e = Error::of_write(std::io::ErrorKind::ConnectionReset.into());
+        assert_eq!(e.kind(), ErrorKind::Unavailable);
+    }
 
     #[test]
     fn the_innermost_name_wins() {

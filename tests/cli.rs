@@ -7,10 +7,12 @@ mod support;
 
 use std::path::Path;
 
+use forkpoint::snapshot::CommitObject;
+use forkpoint::store::Location;
 use serde_json::{Value, json};
 use support::{
-    Service, command, emulator_stores, fixture, local_stores, manifest, run, run_json, synthetic,
-    temp,
+    Service, at, command, emulator_stores, fixture, fixtures, local_stores, manifest, run,
+    run_json, synthetic, temp,
 };
 
 /// Lays a fixture on the local disk and returns its newest snapshot and a place for a fork.
@@ -587,4 +589,152 @@ async fn a_probe_that_is_stopped_leaves_nothing_either() {
     assert_eq!(ended.unwrap().code(), Some(6));
     assert!(stores.list(&at).await.unwrap().is_empty());
     assert!(stores.open_uploads(&at).await.unwrap().is_empty());
+}
+
+/// Changes the byte in the middle of a file, of Flink's metadata the last one of the checkpoint's number; the same
+/// again undoes it.
+fn flip(at: &Path) {
+    let mut bytes = std::fs::read(at).unwrap();
+    let middle = match at.ends_with("_metadata") {
+        true => 15,
+        false => bytes.len() / 2,
+    };
+    bytes[middle] ^= 1;
+    std::fs::write(at, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn verify_sees_one_changed_byte_of_a_fork_when_it_reads_both() {
+    for fixture in fixtures() {
+        let (_dir, root) = temp();
+        let stores = local_stores();
+        fixture.lay(&stores, &root.join("prod").unwrap()).await;
+        let source = root.join("prod").unwrap().join(&fixture.newest()).unwrap();
+        let target = root.join("stage").unwrap();
+        let (code, forked) = run_json(&["fork", &source.to_string(), &target.to_string()]);
+        assert_eq!(code, 0, "{}", fixture.name);
+        let snapshot = at(forked["snapshot"].as_str().unwrap());
+        let (copy, source) = (snapshot.to_string(), source.to_string());
+        let against = ["verify", &copy, "--against", &source];
+        let (code, report) = run_json(&against);
+        assert_eq!(
+            (code, &report["problems"]),
+            (0, &json!([])),
+            "{}",
+            fixture.name
+        );
+        assert_eq!(report["compared"], json!({"original": source}));
+        let text = String::from_utf8(run(&against).stdout).unwrap();
+        assert!(text.contains("and every byte as in"), "{text}");
+
+        // One byte of each file of the fork, and of its metadata.
+        let files: Vec<Location> = stores
+            .list(&target)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|f| f.0)
+            .collect();
+        for file in files {
+            let path = file.local_path().unwrap();
+            flip(&path);
+            let is_metadata = file.name() == "_metadata";
+            if !is_metadata {
+                let (code, report) = run_json(&["verify", &copy]);
+                assert_eq!(code, 0, "sizes do not show it: {report}");
+                let (code, report) = run_json(&against);
+                let problems = report["problems"].as_array().unwrap();
+                assert_eq!((code, problems.len()), (5, 1), "{}: {report}", fixture.name);
+                assert_eq!(problems[0]["location"], json!(file.to_string()));
+                assert!(
+                    problems[0]["problem"]
+                        .as_str()
+                        .unwrap()
+                        .contains("other bytes")
+                );
+            } else {
+                let (code, report) = run_json(&against);
+                assert_eq!(code, 5, "{}: {report}", fixture.name);
+                assert_eq!(report["problems"][0]["location"], json!(file.to_string()));
+            }
+            flip(&path);
+        }
+        assert_eq!(run_json(&against).0, 0);
+    }
+}
+
+#[tokio::test]
+async fn verify_says_what_it_cannot_compare_with() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let fixture = fixture("1.20.5-rocks-inc-p2");
+    fixture.lay(&stores, &root).await;
+    let newest = root.join(&fixture.newest()).unwrap().to_string();
+    let alone = run(&["verify", &newest, "--content"]);
+    let said = String::from_utf8_lossy(&alone.stderr).into_owned();
+    assert_eq!(alone.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("no digests") && said.contains("--against"),
+        "{said}"
+    );
+    assert_eq!(
+        run(&["verify", &newest, "--against", &newest])
+            .status
+            .code(),
+        Some(2)
+    );
+    // Another snapshot of the very job is not what it was made from.
+    let target = root.join("fork").unwrap();
+    let (_, forked) = run_json(&["fork", &newest, &target.to_string()]);
+    let copy = forked["snapshot"].as_str().unwrap();
+    for other in fixture.snapshots() {
+        let other = root.join(&other).unwrap().to_string();
+        if other != newest {
+            let code = run(&["verify", copy, "--against", &other]).status.code();
+            assert!(matches!(code, Some(2 | 5)), "{other}: {code:?}");
+        }
+    }
+    // What is gone of the original makes the answer incomplete, not good.
+    let source = CommitObject::read(&stores, &at(&newest)).await.unwrap();
+    let gone = source.snapshot().unwrap().objects[0].location.clone();
+    stores.delete(&gone).await.unwrap();
+    let lost = run(&["verify", copy, "--against", &newest]);
+    let said = String::from_utf8_lossy(&lost.stderr).into_owned();
+    assert_eq!(lost.status.code(), Some(4), "{said}");
+    assert!(said.contains(gone.name()), "{said}");
+}
+
+#[tokio::test]
+async fn verify_compares_files_of_the_native_format_with_their_digests() {
+    use support::engine::{checkpoint, fresh, job, round};
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let home = root.join("orders").unwrap();
+    let running = fresh(&stores, &home, &job()).await;
+    checkpoint(&stores, &running, round(1)).await;
+    let snapshot = checkpoint(&stores, &running, round(2)).await.directory;
+    let given = snapshot.to_string();
+    let (_, forked) = run_json(&["fork", &given, &root.join("fork").unwrap().to_string()]);
+    let copy = forked["snapshot"].as_str().unwrap().to_string();
+    let commit = CommitObject::read(&stores, &at(&copy)).await.unwrap();
+    let objects = commit.snapshot().unwrap().objects;
+    assert!(objects.len() >= 6);
+    let checks = [
+        &["verify", &copy, "--content"][..],
+        &["verify", &copy, "--against", &given],
+    ];
+    for check in checks {
+        let (code, report) = run_json(check);
+        assert_eq!((code, &report["problems"]), (0, &json!([])), "{report}");
+        for object in &objects {
+            let path = object.location.local_path().unwrap();
+            flip(&path);
+            assert_eq!(run_json(&["verify", &copy]).0, 0);
+            let (code, report) = run_json(check);
+            let problems = report["problems"].as_array().unwrap();
+            assert_eq!((code, problems.len()), (5, 1), "{report}");
+            assert_eq!(problems[0]["location"], json!(object.location.to_string()));
+            flip(&path);
+        }
+    }
 }

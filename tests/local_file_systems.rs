@@ -99,10 +99,76 @@ async fn a_full_disk_stops_a_fork_that_then_goes_on() {
     let _ = Command::new("umount").arg(&small).status();
     assert_eq!(output.status.code(), Some(6), "{said}");
     assert!(
-        said.contains("No space left") && said.contains("run the same command again"),
+        said.contains("no space is left")
+            && said.contains("free some space")
+            && said.contains("run the same command again"),
         "{said}"
     );
     assert!(!committed && roomy);
     assert_eq!(code, 0);
     assert!(report["reused"].as_u64().unwrap() > 0, "{report}");
+}
+
+/// What helps is said by every way of writing, and what does not pass by itself is not called "unavailable".
+#[test]
+fn a_disk_that_takes_no_more_is_named_with_what_helps() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mount = |options: &str| {
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(&small)
+            .stderr(Stdio::null())
+            .status();
+        done.is_ok_and(|s| s.success())
+    };
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("large"), vec![7; 1 << 20]).unwrap();
+    let path = |at: &Path| at.to_str().unwrap().to_string();
+    let (large, tree) = (path(&tree.join("large")), path(&tree));
+    let told = |args: &[&str]| {
+        let output = support::run(args);
+        // A tree names what failed in its report.
+        let said = [output.stderr, output.stdout].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (output.status.code(), said)
+    };
+    // The standard output may be a file on a full disk too.
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let printed = support::command(&["ls", &tree])
+        .stdout(full.unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&printed.stderr).into_owned();
+    assert_eq!(printed.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("no space is left") && said.contains("free some space"),
+        "{said}"
+    );
+    if !mount("size=100k") {
+        let _ = writeln!(
+            std::io::stderr(),
+            "left out: a small disk cannot be mounted here"
+        );
+        return;
+    }
+    let (one, many) = (path(&small.join("one")), path(&small.join("many")));
+    let outcomes = [
+        told(&["duplicate", &large, &one]),
+        told(&["duplicate", "-r", &tree, &many]),
+    ];
+    let read_only = mount("remount,ro").then(|| told(&["duplicate", &large, &one]));
+    let _ = Command::new("umount").arg(&small).status();
+    for (code, said) in outcomes {
+        assert_eq!(code, Some(6), "{said}");
+        assert!(said.contains("no space is left"), "{said}");
+    }
+    let (code, said) = read_only.unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("reading only") && said.contains("write elsewhere"),
+        "{said}"
+    );
 }

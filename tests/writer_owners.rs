@@ -15,7 +15,8 @@ use forkpoint::progress::{Cancel, Silent};
 use forkpoint::snapshot::{KeyGroupRange, RestoreMode};
 use forkpoint::store::{Location, Stores};
 use forkpoint::writer::{
-    Acknowledgement, Details, Job, JobOptions, Restored, Retention, Start, State, find_snapshots,
+    Acknowledgement, Details, Job, JobOptions, Restored, Retention, Source, Start, State,
+    find_snapshots,
 };
 use serde_json::{Value, json};
 use support::engine::{
@@ -101,6 +102,83 @@ async fn of_jobs_whose_folders_end_alike_one_owns_a_snapshot() {
             delete_all(&emulator_stores(), &root).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_short_name_is_taken_for_the_one_job_whose_folder_ends_so() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let home = |name: &str| root.join(name).unwrap();
+    let at = |name: &str| home(name).to_string();
+    let running = fresh(&stores, &home("source"), &job()).await;
+    let snapshot = checkpoint(&stores, &running, round(1)).await.directory;
+    let prod = fresh(&stores, &home("prod/orders"), &job()).await;
+    checkpoint(&stores, &prod, round(1)).await;
+    let (given, all) = (snapshot.to_string(), root.to_string());
+    let claim = |more: &[&str]| {
+        let args = ["claim", &given, "--root", &all];
+        let output = support::run(&[&args, more, &["--format", "json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let document = serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default();
+        (output.status.code().unwrap(), document, said)
+    };
+
+    // It is the job that the writer records: the job itself is let in, and another one is not.
+    let (code, claimed, said) = claim(&["--job", "orders"]);
+    assert_eq!(
+        (code, &claimed["job"]),
+        (0, &json!(at("prod/orders"))),
+        "{said}"
+    );
+    let of = |mode| Start::from(Source::Snapshot(snapshot.clone()), mode);
+    let taken = of(RestoreMode::Claim);
+    try_start(&stores, &home("prod/orders"), &taken)
+        .await
+        .unwrap();
+    let e = try_start(&stores, &home("other"), &taken)
+        .await
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+    let (code, released, _) = claim(&["--job", "orders", "--release"]);
+    assert_eq!((code, &released["released"]), (0, &json!(true)));
+
+    // Of two jobs it names neither; more of the location does.
+    let staging = fresh(&stores, &home("staging/orders"), &job()).await;
+    checkpoint(&stores, &staging, round(1)).await;
+    let (code, _, said) = claim(&["--job", "orders"]);
+    assert_eq!(code, 3, "{said}");
+    for candidate in [at("prod/orders"), at("staging/orders")] {
+        assert!(said.contains(&candidate), "{said}");
+    }
+    assert!(needs(&stores, &root, &snapshot).await.is_empty());
+    for name in ["staging/orders", "prod/orders"] {
+        let (code, started, said) = claim(&["--job", name, "--mode", "no-claim"]);
+        assert_eq!((code, &started["job"]), (0, &json!(at(name))), "{said}");
+    }
+    let (code, _, said) = claim(&["--job", "orders", "--mode", "no-claim", "--release"]);
+    assert_eq!(code, 3, "{said}");
+    assert!(
+        said.contains(&at("prod/orders")) && said.contains(&at("staging/orders")),
+        "{said}"
+    );
+    for name in ["staging/orders", "orders"] {
+        let (code, released, _) = claim(&["--job", name, "--mode", "no-claim", "--release"]);
+        assert_eq!((code, &released["released"]), (0, &json!(true)), "{name}");
+    }
+
+    // The job that wrote the snapshot is not started from it by another.
+    let (code, _, said) = claim(&["--job", "source"]);
+    assert_eq!(code, 3, "{said}");
+
+    // A job that has written nothing yet is recorded as it is named, and is told what to do about it.
+    let (code, claimed, _) = claim(&["--job", "late"]);
+    assert_eq!((code, &claimed["job"]), (0, &json!("late")));
+    let e = try_start(&stores, &home("late"), &taken).await.unwrap_err();
+    let hint = e.next_step().unwrap();
+    assert!(
+        hint.contains("--release") && hint.contains(&at("late")),
+        "{hint}"
+    );
 }
 
 #[tokio::test]
@@ -238,6 +316,93 @@ async fn key_groups_that_an_operator_does_not_have_are_refused_before_anything_i
         let e = attempt.acknowledge(bad).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Invalid, "{range:?}: {e}");
     }
+    assert!(attempt.acknowledge(ack).unwrap());
+}
+
+#[tokio::test]
+async fn a_job_without_a_name_or_inside_a_snapshot_is_refused_before_anything_is_written() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let running = fresh(&stores, &home, &job()).await;
+    let snapshot = checkpoint(&stores, &running, round(1)).await.directory;
+    let mut savepoint = running.savepoint().await.unwrap();
+    write_all(&stores, &mut savepoint, round(1)).await;
+    let savepoint = done(savepoint.commit(&Details::default()).await.unwrap()).directory;
+    // A folder that somebody has given another name, and one of a checkpoint that is not complete yet.
+    let renamed = root.join("kept/before-the-release").unwrap();
+    let written = snapshot.join("_forkpoint.json").unwrap();
+    let manifest = stores.read(&written, 1 << 20).await.unwrap();
+    let commit = renamed.join("_forkpoint.json").unwrap();
+    stores.put(&commit, manifest, true).await.unwrap();
+    let flink = root.join("kept/by-flink/_metadata").unwrap();
+    stores.put(&flink, vec![1].into(), true).await.unwrap();
+    let before = support::manifest(&stores, &root).await;
+    for inside in [
+        snapshot.clone(),
+        snapshot.join("payments").unwrap(),
+        snapshot.join("payments/eu").unwrap(),
+        savepoint.join("payments").unwrap(),
+        home.join("chk-2/payments").unwrap(),
+        home.join(".forkpoint/payments").unwrap(),
+        renamed.clone(),
+        renamed.join("payments").unwrap(),
+        root.join("kept/by-flink/a/b").unwrap(),
+    ] {
+        let e = try_start(&stores, &inside, &Start::newest()).await;
+        let e = e.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Invalid, "{inside}: {e}");
+        assert!(e.to_string().contains("of a snapshot"), "{inside}: {e}");
+        assert!(e.next_step().unwrap().contains("beside"), "{inside}");
+    }
+    for name in ["", " ", "\n"] {
+        let mut nameless = job();
+        nameless.name = name.to_string();
+        let at = root.join("nameless").unwrap();
+        let e = Job::start(
+            &stores,
+            &at,
+            &nameless,
+            &Start::newest(),
+            JobOptions::default(),
+        )
+        .await;
+        let e = e.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Invalid, "{name:?}: {e}");
+        assert!(e.to_string().contains("has a name"), "{name:?}: {e}");
+    }
+    assert_eq!(support::manifest(&stores, &root).await, before);
+    // Beside them is no trouble.
+    fresh(&stores, &root.join("kept/payments").unwrap(), &job()).await;
+}
+
+#[tokio::test]
+async fn two_files_of_one_name_in_one_state_are_refused_before_anything_is_sent() {
+    let (_dir, root) = temp();
+    let (stores, home) = (local_stores(), root.join("orders").unwrap());
+    let running = fresh(&stores, &home, &job()).await;
+    let mut attempt = running.checkpoint().await.unwrap();
+    let order = attempt.order("counts", 0).unwrap().clone();
+    let twice = State::keyed("counts", order.key_groups)
+        .shared("x", vec![1; 1000])
+        .exclusive("x", vec![2; 1000]);
+    let e = write_part(&stores, &order, vec![twice]).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Invalid, "{e}");
+    assert!(e.to_string().contains("two files of the name `x`"), "{e}");
+    assert!(!home.local_path().unwrap().join("shared").exists());
+    // Two states may each have one.
+    let state = |n: u8| State::keyed("counts", order.key_groups).shared("x", vec![n; 1000]);
+    let ack = write_part(&stores, &order, vec![state(1), state(2)]).await;
+    let ack = ack.unwrap();
+    // And from a subtask that did not look.
+    let mut bad: Value = serde_json::from_slice(&ack.to_json().unwrap()).unwrap();
+    let other = bad["states"][1]["files"][0].clone();
+    bad["states"][0]["files"]
+        .as_array_mut()
+        .unwrap()
+        .push(other);
+    let bad = Acknowledgement::from_json(&serde_json::to_vec(&bad).unwrap()).unwrap();
+    let e = attempt.acknowledge(bad).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Invalid, "{e}");
     assert!(attempt.acknowledge(ack).unwrap());
 }
 

@@ -21,7 +21,8 @@ pub(super) struct Args {
     /// The snapshot's folder, such as s3://prod/ckpt/3f2a.../chk-42.
     snapshot: String,
     /// The job: its id, or any name that you will find again. A job of forkpoint's own snapshot writer is known
-    /// by the location of its folder, such as s3://prod/jobs/orders.
+    /// by the location of its folder, such as s3://prod/jobs/orders; `orders` is enough if such a job has snapshots
+    /// below the roots, and no other one there ends alike.
     #[arg(long)]
     job: String,
     /// The job's restore mode: claim, no-claim or legacy.

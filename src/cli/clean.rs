@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ownership::clean::{
     ApplyOptions, ApplyReport, PlanSource, Status, apply_plan, plan_clean,
 };
@@ -22,6 +22,10 @@ use super::{Output, exit, interrupt};
 /// Without --apply nothing is deleted: every object is classified, and --out writes the plan. With --apply
 /// exactly the objects of that plan are deleted, as far as they are still dead when they are looked at
 /// again after the grace period.
+///
+/// It decides object by object: of a snapshot that the rules let go it deletes what no snapshot that stays needs,
+/// so that one may go of which `why` says that it is kept. And it keeps what `why` calls deletable if a rule, the
+/// minimum age, or its being the newest of a job at work says so: `why SNAPSHOT --keep RULE` tells for one.
 ///
 /// Exit codes: 3 more objects than --max-delete; 4 evidence is missing, nothing was deleted; 6 the grace
 /// period is not over or objects are left: apply the same plan again.
@@ -96,7 +100,7 @@ async fn plan(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let blocked = !plan.missing.is_empty();
     if let (Some(path), false) = (&args.out, blocked || too_many) {
         let fail = |e: std::io::Error| {
-            Error::new(ErrorKind::Unavailable, e.to_string())
+            Error::of_write(e)
                 .during("write the plan")
                 .at(path.display())
         };

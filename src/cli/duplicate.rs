@@ -288,7 +288,7 @@ fn code(report: &TreeReport) -> u8 {
             if report
                 .failures
                 .iter()
-                .all(|f| f.error.kind().is_transient()) =>
+                .all(|f| interrupt::may_go_on(f.error.kind())) =>
         {
             exit::RESUMABLE
         }

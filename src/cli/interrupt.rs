@@ -51,9 +51,15 @@ async fn asked_to_stop() -> bool {
     tokio::signal::ctrl_c().await.is_ok()
 }
 
+/// True for what passes, or is over once somebody has made room: what is done until then counts.
+pub(super) fn may_go_on(kind: crate::ErrorKind) -> bool {
+    kind.is_transient() || kind == crate::ErrorKind::Full
+}
+
 /// What failed half-way for a reason that may pass is not lost.
 pub(super) fn say_how_to_go_on(e: Error) -> Error {
-    match e.kind().is_transient() {
+    match may_go_on(e.kind()) {
+        // What helps before that, such as room on the disk, the error says itself.
         true => e
             .with_kind(crate::ErrorKind::Cancelled)
             .hint("run the same command again: it goes on with what is missing"),

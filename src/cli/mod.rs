@@ -236,9 +236,7 @@ fn print(format: Format, output: &Output) -> Result<()> {
     {
         // The reader has seen enough, as in `forkpoint show ... | head`.
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => {
-            other.map_err(|e| Error::new(ErrorKind::Unavailable, e.to_string()).during("print"))
-        }
+        other => other.map_err(|e| Error::of_write(e).during("print")),
     }
 }
 

@@ -1,8 +1,16 @@
 //! `forkpoint why`.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::{Answer, Lineage, judge, judge_object, root_of};
-use crate::report::{object_json, object_text, why_json, why_text};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::ownership::{
+    Answer, CleanPolicy, KeepRule, Lineage, clean_outlook, judge, judge_object, object_outlook,
+    parse_millis, root_of,
+};
+use crate::report::{
+    object_json, object_outlook_text, object_text, outlook_text, why_json, why_text,
+};
 use crate::snapshot::format_of;
 use crate::store::Stores;
 
@@ -12,6 +20,11 @@ use super::{Output, exit, location};
 
 /// May this snapshot or object go? Says what needs it, what is not known, what deletion would free and
 /// what would change the answer. Reads every `_metadata` below the roots, writes nothing.
+///
+/// `why` asks whether a snapshot can go with everything it refers to; `clean` decides object by object, and of a
+/// snapshot that its rules let go deletes what no snapshot that stays needs. So one that is kept here may be deleted
+/// by `clean`, and one that is deletable here may be kept by it, for its rules, --min-age, or as the newest of a job
+/// at work: the last line of the answer says which, for the rules that are given.
 ///
 /// Exit code 0: deletable; 3: kept; 4: unknown, evidence is missing.
 #[derive(Debug, clap::Args)]
@@ -24,9 +37,19 @@ pub(super) struct Args {
     root: Vec<String>,
     #[command(flatten)]
     also: Also,
+    /// Say what `clean` with this rule would do, as in its --keep. May be given more than once.
+    #[arg(long, value_name = "RULE")]
+    keep: Vec<KeepRule>,
+    /// And with this --min-age.
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    min_age: String,
 }
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let policy = CleanPolicy {
+        keep: args.keep.clone(),
+        min_age_ms: parse_millis(&args.min_age)?,
+    };
     let mut what = location::parse(&args.what)?;
     if format_of(what.name()).is_some()
         && let Some(folder) = what.parent()
@@ -46,25 +69,29 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
             .hint("name the root that holds it with --root"));
     }
     let lineage = Lineage::new(survey);
-    if let Some(verdict) = survey
-        .find(&what)
-        .and_then(|n| judge(&lineage, n, survey.taken_at))
+    let (roots, now) = (&looked.roots, survey.taken_at);
+    if let Some(node) = survey.find(&what)
+        && let Some(verdict) = judge(&lineage, node, now)
     {
+        let outlook = clean_outlook(&lineage, roots, node, &policy, now);
+        let said = outlook.as_ref().map_or_else(String::new, outlook_text);
         return Ok(Output {
-            text: why_text(&verdict),
-            json: why_json(&verdict),
+            text: why_text(&verdict) + &said,
+            json: with_outlook(why_json(&verdict), &outlook),
             svg: None,
             code: code(verdict.answer),
         });
     }
-    if let Some(verdict) = survey
-        .names
-        .find(&what)
-        .and_then(|id| judge_object(&lineage, id))
+    if let Some(id) = survey.names.find(&what)
+        && let Some(verdict) = judge_object(&lineage, id)
     {
+        let outlook = object_outlook(&lineage, roots, id, &policy, now);
+        let said = outlook
+            .as_ref()
+            .map_or_else(String::new, object_outlook_text);
         return Ok(Output {
-            text: object_text(&verdict),
-            json: object_json(&verdict),
+            text: object_text(&verdict) + &said,
+            json: with_outlook(object_json(&verdict), &outlook),
             svg: None,
             code: code(verdict.answer),
         });
@@ -83,6 +110,13 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
                 .hint("name the folder that holds `_metadata`, such as .../chk-42, or one object"),
         ),
     }
+}
+
+fn with_outlook(mut document: Value, outlook: &impl Serialize) -> Value {
+    if let (Value::Object(document), Ok(outlook)) = (&mut document, serde_json::to_value(outlook)) {
+        document.insert("clean".into(), outlook);
+    }
+    document
 }
 
 fn code(answer: Answer) -> u8 {

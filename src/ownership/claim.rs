@@ -9,8 +9,9 @@ use crate::snapshot::{Kind, RestoreMode};
 use crate::store::Location;
 
 use super::access::Access;
+use super::claimant::{ambiguous, resolve};
 use super::evidence::incomplete_error;
-use super::identity::{SnapshotId, same_job};
+use super::identity::{SnapshotId, is_called, same_job};
 use super::lineage::{Amount, Lineage};
 use super::pin::{list, refuse_going, tidy};
 use super::record::{
@@ -26,7 +27,8 @@ pub struct ClaimRequest {
     /// The folder of the snapshot.
     pub snapshot: Location,
     /// The job: the location of its folder, the path of that below the root, its last part, or any name.
-    /// Only a location tells jobs whose folders end alike from each other.
+    /// Only a location tells jobs whose folders end alike from each other. Of a job of the snapshot writer
+    /// the last part is taken for the location if no other one below the roots ends alike.
     pub job: String,
     /// Whether it takes the snapshot over.
     pub mode: RestoreMode,
@@ -193,7 +195,7 @@ fn older_siblings<'s>(survey: &'s Survey, own: &Node) -> Vec<(usize, &'s Node)> 
 ///
 /// # Errors
 ///
-/// `Refused` with the name of the holder; `Incomplete` if something that may depend on it could not be read.
+/// `Refused` with the name of the holder, or with the jobs that may be meant; `Incomplete` if something that may depend on it could not be read.
 pub async fn claim(
     access: &dyn Access,
     roots: &[Location],
@@ -222,6 +224,10 @@ pub async fn claim(
     let Some(own) = survey.nodes.get(node) else {
         return Err(Error::new(ErrorKind::Internal, "a snapshot was lost"));
     };
+    let request = &ClaimRequest {
+        job: resolve(&survey, own, &request.job)?,
+        ..request.clone()
+    };
     let siblings = older_siblings(&survey, own);
     let mut targets = vec![(node, own)];
     if request.chain {
@@ -230,7 +236,7 @@ pub async fn claim(
     for (n, target) in &targets {
         let conflicts = find_conflicts(&lineage, *n, &request.job, request.mode, survey.taken_at);
         if let Some(first) = conflicts.first() {
-            return Err(refused(target, first, conflicts.len()));
+            return Err(refused(target, first, conflicts.len(), &request.job));
         }
     }
     write_all(access, &survey, request, &targets).await?;
@@ -284,15 +290,27 @@ pub async fn claim(
     })
 }
 
-fn refused(target: &Node, first: &Conflict, conflicts: usize) -> Error {
+fn refused(target: &Node, first: &Conflict, conflicts: usize, job: &str) -> Error {
     let more = match conflicts {
         1 => String::new(),
         n => format!("; and {} more", n - 1),
     };
-    Error::refused(format!("{first}{more}"))
+    let error = Error::refused(format!("{first}{more}"))
         .during("claim")
-        .at(&target.directory)
-        .hint("make an independent snapshot with `forkpoint fork`, and start from that one")
+        .at(&target.directory);
+    let error = match first {
+        // It may have meant this very job, or another one whose folder will end alike.
+        Conflict::ClaimedBy(holder) | Conflict::NeededByJob(holder, _) if is_called(job, holder) => {
+            error.hint(format!(
+                "`{holder}` is not the location of a folder, so that it may be another job; if it means this one, \
+                 take that record back with `forkpoint claim --release {} --job {holder}` and name the job by its \
+                 location, {job}",
+                target.directory
+            ))
+        }
+        _ => error,
+    };
+    error.hint("make an independent snapshot with `forkpoint fork`, and start from that one")
 }
 
 /// Writes the records, and looks whether somebody else came at the same moment; if so takes its own back.
@@ -368,7 +386,7 @@ async fn write(
             };
             match same_job(&holder, &request.job) {
                 true => Ok(None),
-                false => Err(refused(node, &Conflict::ClaimedBy(holder), 1)),
+                false => Err(refused(node, &Conflict::ClaimedBy(holder), 1, &request.job)),
             }
         }
         Err(e) => Err(e.during("claim")),
@@ -391,9 +409,12 @@ async fn look_again(
         let at = claim_at(&node.directory)?;
         return match access.read(&at, RECORD_LIMIT_BYTES).await {
             Ok(bytes) => match record::decode::<Claim>(&bytes, &at)? {
-                claim if !same_job(&claim.job, &request.job) => {
-                    Err(refused(node, &Conflict::ClaimedBy(claim.job), 1))
-                }
+                claim if !same_job(&claim.job, &request.job) => Err(refused(
+                    node,
+                    &Conflict::ClaimedBy(claim.job),
+                    1,
+                    &request.job,
+                )),
                 _ => Ok(()),
             },
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
@@ -417,6 +438,7 @@ async fn look_again(
                 node,
                 &Conflict::NeededByJob(restore.job, restore.mode),
                 1,
+                &request.job,
             ));
         }
     }
@@ -427,43 +449,83 @@ async fn look_again(
             "{} has pinned it as `{}`: {}",
             pin.owner, pin.name, pin.reason
         );
-        return Err(refused(node, &Conflict::Needed(why), 1));
+        return Err(refused(node, &Conflict::Needed(why), 1, &request.job));
     }
     Ok(())
 }
 
-/// Takes a claim back, or ends a job's dependence. What is not there is fine. One or two requests.
+/// Takes a claim back, or ends a job's dependence. What is not there is fine. The job may be named by the last
+/// part of the location of its folder. Two requests, or a listing and a read of each restore.
 ///
 /// # Errors
 ///
-/// `Refused` if another job has claimed the snapshot.
+/// `Refused` if another job has claimed the snapshot, or if several jobs of that name were started from it.
 pub async fn release(
     access: &dyn Access,
     snapshot: &Location,
     job: &str,
     mode: RestoreMode,
 ) -> Result<bool> {
-    let at = match mode {
-        RestoreMode::Claim => claim_at(snapshot)?,
-        _ => restore_at(snapshot, job)?,
+    let found = match mode {
+        RestoreMode::Claim => claim_to_release(access, snapshot, job).await?,
+        _ => restore_to_release(access, snapshot, job).await?,
     };
-    if mode == RestoreMode::Claim {
-        match access.read(&at, RECORD_LIMIT_BYTES).await {
-            Ok(bytes) => {
-                let claim: Claim = record::decode(&bytes, &at)?;
-                if !same_job(&claim.job, job) {
-                    return Err(Error::refused(format!("job {} has claimed it", claim.job))
-                        .during("release")
-                        .at(snapshot));
-                }
-            }
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(e) => return Err(e),
-        }
-    } else if access.find(&at).await?.is_none() {
-        return Ok(false);
-    }
+    let Some(at) = found else { return Ok(false) };
     access.delete(&at).await?;
     tidy(access, snapshot, &at).await;
     Ok(true)
+}
+
+async fn claim_to_release(
+    access: &dyn Access,
+    snapshot: &Location,
+    job: &str,
+) -> Result<Option<Location>> {
+    let at = claim_at(snapshot)?;
+    let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let claim: Claim = record::decode(&bytes, &at)?;
+    match same_job(&claim.job, job) || is_called(&claim.job, job) {
+        true => Ok(Some(at)),
+        false => Err(Error::refused(format!("job {} has claimed it", claim.job))
+            .during("release")
+            .at(snapshot)),
+    }
+}
+
+async fn restore_to_release(
+    access: &dyn Access,
+    snapshot: &Location,
+    job: &str,
+) -> Result<Option<Location>> {
+    let exact = restore_at(snapshot, job)?;
+    if access.find(&exact).await?.is_some() {
+        return Ok(Some(exact));
+    }
+    let folder = own_folder(snapshot)?.child(&format!("restores/{}", snapshot.name()));
+    let mut found = Vec::new();
+    for at in list(access, &folder).await? {
+        let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        let restore: Restore = record::decode(&bytes, &at)?;
+        if same_job(&restore.job, job) {
+            return Ok(Some(at));
+        }
+        if is_called(&restore.job, job) {
+            found.push((at, restore.job));
+        }
+    }
+    match &found[..] {
+        [] => Ok(None),
+        [(at, _)] => Ok(Some(at.clone())),
+        several => {
+            let jobs: Vec<String> = several.iter().map(|(_, job)| job.clone()).collect();
+            Err(ambiguous(job, &jobs).during("release").at(snapshot))
+        }
+    }
 }

@@ -44,7 +44,8 @@ pub enum Class {
     Live,
     /// A snapshot that goes refers to it, and one that stays needs it too.
     NeededBy,
-    /// Only snapshots refer to it that stay because of a pin, a claim, a restore or a fork.
+    /// Only snapshots refer to it that stay because of a pin, a claim, a restore or a fork; or nothing does, and a
+    /// job has announced a snapshot that may.
     Pinned,
     /// Only snapshots that go refer to it.
     Going,
@@ -205,6 +206,8 @@ struct FolderPlace {
     cleanable: bool,
     /// A snapshot that stays names it as a folder that is removed as a whole.
     held: bool,
+    /// A snapshot is announced in the folder of a job above it, and may refer to anything in it.
+    announced: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,7 +231,7 @@ pub fn classify(
     now: u64,
 ) -> Classified {
     let survey = lineage.survey();
-    let (mut folders, mut homes) = places(survey, roots);
+    let (mut folders, mut homes) = places(survey, roots, now);
     for (id, fact) in (0u32..).zip(&survey.facts) {
         let folder = folders.get(survey.names.folder_of(id) as usize);
         if let Some(home) = folder.and_then(|f| homes.get_mut(f.home as usize)) {
@@ -253,7 +256,8 @@ pub fn classify(
     Classified { classes, fates }
 }
 
-fn places(survey: &Survey, roots: &[Location]) -> (Vec<FolderPlace>, Vec<Home>) {
+fn places(survey: &Survey, roots: &[Location], now: u64) -> (Vec<FolderPlace>, Vec<Home>) {
+    let announced = announced(survey, now);
     let mut homes: Vec<Home> = vec![Home::default()];
     let mut numbers: HashMap<Location, u32> = HashMap::new();
     let mut folders = Vec::with_capacity(survey.names.folders().len());
@@ -268,11 +272,15 @@ fn places(survey: &Survey, roots: &[Location]) -> (Vec<FolderPlace>, Vec<Home>) 
             Place::Record => FolderKind::Record,
             _ => FolderKind::Strange,
         };
+        let number = number_of(&mut numbers, &mut homes, place.home().cloned());
+        // The folder of a job may lie in one of a name that is taken for that of another job's files.
+        let mut above = std::iter::successors(Some(folder.clone()), Location::parent);
         folders.push(FolderPlace {
             kind,
-            home: number_of(&mut numbers, &mut homes, place.home().cloned()),
+            home: number,
             cleanable: roots.iter().any(|root| root.contains(folder)),
             held: false,
+            announced: !announced.is_empty() && above.any(|at| announced.contains(&at)),
         });
     }
     for node in survey.nodes.iter().filter(|n| n.missing == 0) {
@@ -301,6 +309,14 @@ fn number_of(
         homes.push(Home::default());
         u32::try_from(homes.len() - 1).unwrap_or(0)
     })
+}
+
+/// The folders of jobs in which snapshots are announced that are not there yet.
+fn announced(survey: &Survey, now: u64) -> HashSet<Location> {
+    let pins = survey.records.pins.iter();
+    pins.filter(|(of, pin)| pin.announces && pin.is_active(now) && survey.find(of).is_none())
+        .filter_map(|(of, _)| of.parent())
+        .collect()
 }
 
 /// A claim of a claim of a claim: as many are followed.
@@ -433,6 +449,7 @@ fn unreferenced(
         _ if is_odd(name) || !probe => return Class::Unknown(Doubt::StrangeName),
         _ if !folder.cleanable => return Class::Unknown(Doubt::NotBelowRoot),
         _ if folder.held => return Class::NeededBy,
+        _ if folder.announced => return Class::Pinned,
         _ => {}
     }
     if fact.modified == 0 || now.saturating_sub(fact.modified) < policy.min_age_ms {

@@ -9,7 +9,8 @@ use crate::store::Location;
 
 use super::evidence::MissingEvidence;
 use super::identity::SnapshotId;
-use super::lineage::{Amount, Lineage};
+use super::lineage::{Amount, GrowthEvidence, Lineage, Parent};
+use super::origin::origins;
 use super::verdict::{NeedReason, recorded_needs};
 
 /// One snapshot as lists and trees show it.
@@ -40,6 +41,20 @@ pub struct SnapshotSummary {
     /// The job that has taken it over, if one has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claimed_by: Option<String>,
+    /// The snapshot that it was forked from, where the names of its objects prove it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_from: Option<StartedFrom>,
+}
+
+/// The snapshot of another job that one was made from, and needs no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StartedFrom {
+    /// Which one.
+    pub snapshot: SnapshotId,
+    /// Its folder.
+    pub directory: Location,
+    /// What says so.
+    pub evidence: GrowthEvidence,
 }
 
 /// One job and its snapshots.
@@ -63,8 +78,11 @@ pub struct Growth {
     pub branch: usize,
     /// Its place there.
     pub snapshot: usize,
-    /// How many objects the job's oldest snapshot shares with it; 0 where only a record says so.
+    /// How many objects the job's oldest snapshot shares with it; 0 where something else says so: then it is
+    /// independent of it.
     pub shared_objects: u64,
+    /// What says so.
+    pub evidence: GrowthEvidence,
 }
 
 /// All jobs below some roots.
@@ -81,6 +99,8 @@ pub struct FamilyTree {
 /// Draws up the forest of what lies below `below`; all that was surveyed counts as a user.
 pub fn family_tree(lineage: &Lineage<'_>, below: &[Location]) -> FamilyTree {
     let survey = lineage.survey();
+    let origins = origins(lineage);
+    let origin = |n: usize| origins.get(n).copied().flatten();
     let mut jobs: BTreeMap<(&Location, &str), Vec<usize>> = BTreeMap::new();
     for (n, node) in survey.nodes.iter().enumerate() {
         if below.iter().any(|root| root.contains(&node.directory)) {
@@ -107,11 +127,18 @@ pub fn family_tree(lineage: &Lineage<'_>, below: &[Location]) -> FamilyTree {
             root: root.clone(),
             job: job.to_string(),
             grew_from: None,
-            snapshots: nodes.iter().filter_map(|n| summary(lineage, *n)).collect(),
+            snapshots: nodes
+                .iter()
+                .filter_map(|n| summary(lineage, *n, origin(*n)))
+                .collect(),
         });
     }
     for (own, (branch, first)) in branches.iter_mut().zip(firsts).enumerate() {
-        let parent = first.and_then(|first| lineage.parent(first));
+        // What it refers to comes first: then it is not independent. A name proves more than a record.
+        let parent = first.and_then(|first| match lineage.parent(first) {
+            Some(parent) if parent.shared > 0 => Some(parent),
+            parent => origin(first).or(parent),
+        });
         let place = parent.and_then(|parent| Some((parent, *places.get(&parent.node)?)));
         branch.grew_from =
             place
@@ -120,8 +147,10 @@ pub fn family_tree(lineage: &Lineage<'_>, below: &[Location]) -> FamilyTree {
                     branch: of,
                     snapshot,
                     shared_objects: parent.shared,
+                    evidence: parent.evidence,
                 });
     }
+    break_circles(&mut branches);
     FamilyTree {
         taken_at_unix_ms: survey.taken_at,
         branches,
@@ -129,7 +158,39 @@ pub fn family_tree(lineage: &Lineage<'_>, below: &[Location]) -> FamilyTree {
     }
 }
 
-fn summary(lineage: &Lineage<'_>, n: usize) -> Option<SnapshotSummary> {
+/// Parents are older than their children, so that there is no circle; this is for times and records that lie. A
+/// job in a circle is shown by itself.
+fn break_circles(branches: &mut [Branch]) {
+    for start in 0..branches.len() {
+        let mut at = start;
+        for _ in 0..branches.len() {
+            let above = branches.get(at).and_then(|branch| branch.grew_from);
+            match above {
+                Some(growth) if growth.branch == start => {
+                    if let Some(branch) = branches.get_mut(start) {
+                        branch.grew_from = None;
+                    }
+                    break;
+                }
+                Some(growth) => at = growth.branch,
+                None => break,
+            }
+        }
+    }
+}
+
+impl FamilyTree {
+    /// Branch and place of the snapshot in this folder.
+    pub fn find(&self, directory: &Location) -> Option<(usize, usize)> {
+        self.branches.iter().enumerate().find_map(|(n, branch)| {
+            let mut own = branch.snapshots.iter();
+            let place = own.position(|s| s.directory == *directory);
+            place.map(|place| (n, place))
+        })
+    }
+}
+
+fn summary(lineage: &Lineage<'_>, n: usize, origin: Option<Parent>) -> Option<SnapshotSummary> {
     let survey = lineage.survey();
     let node = survey.nodes.get(n)?;
     let (total, exclusive) = (lineage.total(n), lineage.exclusive(n));
@@ -158,5 +219,14 @@ fn summary(lineage: &Lineage<'_>, n: usize) -> Option<SnapshotSummary> {
             .iter()
             .find(|(of, _)| *of == node.directory)
             .map(|(_, c)| c.job.clone()),
+        started_from: origin.and_then(|origin| {
+            let from = survey.nodes.get(origin.node)?;
+            let is_same_job = from.id.root == node.id.root && from.id.job == node.id.job;
+            (!is_same_job).then(|| StartedFrom {
+                snapshot: from.id.clone(),
+                directory: from.directory.clone(),
+                evidence: origin.evidence,
+            })
+        }),
     })
 }

@@ -65,9 +65,24 @@ impl SnapshotId {
 
 /// The location that a job's name is, if it is one.
 fn location_of(job: &str) -> Option<Location> {
-    job.contains(":/")
+    (job.contains(":/") || job.starts_with('/'))
         .then(|| Location::parse(job).ok())
         .flatten()
+}
+
+/// True for a job's name that is the location of its folder.
+pub(crate) fn is_location(job: &str) -> bool {
+    location_of(job).is_some()
+}
+
+/// True if `name` is the last part, or the last parts, of the location of a job's folder.
+pub(crate) fn is_called(job: &str, name: &str) -> bool {
+    let name = name.trim_matches('/');
+    let ends = |at: Location| {
+        let before = at.key().strip_suffix(name);
+        before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+    };
+    !name.is_empty() && location_of(job).is_some_and(ends)
 }
 
 /// True if two names are one job's: the same text, or one location however its scheme is spelled.
@@ -152,6 +167,20 @@ mod tests {
         let alone = SnapshotId::new(&root, &root.child("chk-7"), 7);
         assert!(alone.is_of_job("s3://b/jobs") && !alone.is_of_job("s3://b/jobs/x"));
         assert!(!same_job("orders", "s3://b/orders") && !same_job("s3://b/a", "s3://b/b"));
+        for name in ["orders", "prod/orders", "jobs/prod/orders", "/orders/"] {
+            assert!(is_called("s3a://b/jobs/prod/orders", name), "{name}");
+        }
+        for name in [
+            "",
+            "/",
+            "rders",
+            "jobs",
+            "b/jobs/prod/orders",
+            "staging/orders",
+        ] {
+            assert!(!is_called("s3a://b/jobs/prod/orders", name), "{name}");
+        }
+        assert!(!is_called("orders", "orders"), "no location");
     }
 
     #[test]

@@ -107,6 +107,27 @@ impl Place {
         Place::Stranger
     }
 
+    /// Every folder on the way to `at`, below `root` or that itself, that may be that of the job whose file it is,
+    /// the outermost first. Several where a job, or the root of a fork, lies below a folder that is called `shared`
+    /// or as that of a checkpoint is.
+    pub(crate) fn homes(root: &Location, at: &Location) -> Vec<Location> {
+        let (key, Some(below)) = (at.key(), root.strip(at)) else {
+            return Vec::new();
+        };
+        let mut homes = Vec::new();
+        let mut end = key.len() - below.len();
+        for part in below.split('/') {
+            let is_last = end + part.len() == key.len();
+            let is_of_job = matches!(part, "shared" | "taskowned" | "dstl");
+            if !is_last && (is_of_job || checkpoint_number(part).is_some()) {
+                let home = key.get(..end).unwrap_or_default();
+                homes.push(root.with_key(home.trim_end_matches('/')));
+            }
+            end += part.len() + 1;
+        }
+        homes
+    }
+
     /// True for a name that engines give to files: it begins with a UUID.
     pub(crate) fn is_engine_name(name: &str) -> bool {
         engine_name(name)
@@ -160,6 +181,29 @@ fn engine_name(name: &str) -> bool {
         _ => b.is_ascii_hexdigit(),
     });
     well_formed && name.as_bytes().get(36).is_none_or(|b| *b == b'-')
+}
+
+/// True for the folder of a savepoint as Flink names it: `savepoint-`, six hex digits of the job, `-`, twelve.
+fn is_savepoint(folder: &str) -> bool {
+    let hex = |text: &str, digits: usize| {
+        text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    folder
+        .strip_prefix("savepoint-")
+        .and_then(|rest| rest.split_once('-'))
+        .is_some_and(|(job, id)| hex(job, 6) && hex(id, 12))
+}
+
+/// The topmost folder on the way to `at`, itself included, that has the name of a snapshot's folder, or of the one
+/// in which this crate keeps its records: whatever lies in it goes with the snapshot, or is taken for a part of it.
+pub(crate) fn inside_of_snapshot(at: &Location) -> Option<Location> {
+    let is_taken = |folder: &Location| {
+        let name = folder.name();
+        name == OWN_FOLDER || checkpoint_number(name).is_some() || is_savepoint(name)
+    };
+    std::iter::successors(Some(at.clone()), Location::parent)
+        .filter(is_taken)
+        .last()
 }
 
 /// True for the name of a job's folder: 32 hex digits.
@@ -267,6 +311,66 @@ mod tests {
                 Place::Stranger,
                 "{below}"
             );
+        }
+    }
+
+    #[test]
+    fn a_file_may_be_of_every_job_on_the_way_to_it() {
+        let root = Location::parse("s3://b").unwrap();
+        for (below, homes) in [
+            ("job/shared/x", &["s3://b/job"][..]),
+            ("shared/x", &["s3://b"]),
+            ("job/chk-7/x", &["s3://b/job"]),
+            (
+                "shared/jobs/a/shared/x",
+                &["s3://b", "s3://b/shared/jobs/a"],
+            ),
+            ("chk-1/a/taskowned/x", &["s3://b", "s3://b/chk-1/a"]),
+            ("job/shared", &[]),
+            ("job/x", &[]),
+        ] {
+            let found = Place::homes(&root, &root.join(below).unwrap());
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                found
+                    .iter()
+                    .map(|h| h.trim_end_matches('/'))
+                    .collect::<Vec<_>>(),
+                homes,
+                "{below}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_lies_in_a_snapshot_is_known_by_the_names_above_it() {
+        let inside = |text: &str| {
+            let found = inside_of_snapshot(&Location::parse(text).unwrap());
+            found.map(|at| at.to_string())
+        };
+        for (home, folder) in [
+            ("s3://b/orders/chk-7", "s3://b/orders/chk-7"),
+            ("s3://b/orders/chk-7/x/chk-8", "s3://b/orders/chk-7"),
+            (
+                "s3://b/savepoint-ca3136-0123456789ab/x",
+                "s3://b/savepoint-ca3136-0123456789ab",
+            ),
+            (
+                "s3://b/savepoint-7-0123456789abcdef0123456789abcdef",
+                "s3://b/savepoint-7-0123456789abcdef0123456789abcdef",
+            ),
+            ("s3://b/orders/.forkpoint/x", "s3://b/orders/.forkpoint"),
+        ] {
+            assert_eq!(inside(home).as_deref(), Some(folder), "{home}");
+        }
+        for free in [
+            "s3://b/orders",
+            "s3://b/chk-/orders",
+            "s3://b/chk-7a/orders",
+            "s3://b/savepoint-service/orders",
+            "s3://b/shared/orders",
+        ] {
+            assert_eq!(inside(free), None, "{free}");
         }
     }
 

@@ -40,8 +40,29 @@ pub struct Lineage<'s> {
 pub struct Parent {
     /// Its place in [`Survey::nodes`].
     pub node: usize,
-    /// How many objects they share; 0 where only a record says so.
+    /// How many objects they share; 0 where something else says so.
     pub shared: u64,
+    /// What says so.
+    pub evidence: GrowthEvidence,
+}
+
+/// What says that a snapshot grew from another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum GrowthEvidence {
+    /// It is the next one of the same job.
+    SameJob,
+    /// It refers to objects of it.
+    SharedObjects,
+    /// Its objects have the names that a fork of that very snapshot to this place gives them, or the snapshot
+    /// writer to a job that is started from it without claim.
+    ForkNames,
+    /// All objects in its own folder have the random names and the sizes of those of the other, which was there
+    /// before.
+    SameObjects,
+    /// A claim, or the record of a restore.
+    Record,
 }
 
 impl<'s> Lineage<'s> {
@@ -167,6 +188,7 @@ impl<'s> Lineage<'s> {
             return Some(Parent {
                 node: other,
                 shared: shared(other),
+                evidence: GrowthEvidence::SameJob,
             });
         }
         let strangers = self.users_of_snapshot(node).into_iter().chain(
@@ -186,6 +208,7 @@ impl<'s> Lineage<'s> {
             .map(|other| Parent {
                 node: other,
                 shared: shared(other),
+                evidence: GrowthEvidence::SharedObjects,
             })
             .max_by_key(|parent| (parent.shared, nodes.get(parent.node).map(|n| n.id.number)));
         by_objects.or_else(|| {
@@ -201,7 +224,11 @@ impl<'s> Lineage<'s> {
                 .filter_map(|(of, _)| self.survey.find(of))
                 .filter(|other| *other != node && nodes.get(*other).is_some_and(is_older))
                 .max_by_key(|other| nodes.get(*other).map(|n| n.id.number))
-                .map(|node| Parent { node, shared: 0 })
+                .map(|node| Parent {
+                    node,
+                    shared: 0,
+                    evidence: GrowthEvidence::Record,
+                })
         })
     }
 }

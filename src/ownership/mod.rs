@@ -5,6 +5,7 @@
 
 mod access;
 mod claim;
+mod claimant;
 mod classify;
 pub mod clean;
 mod evidence;
@@ -13,6 +14,8 @@ mod identity;
 mod layout;
 mod lineage;
 mod names;
+mod origin;
+mod outlook;
 mod pin;
 mod record;
 mod registry;
@@ -28,11 +31,14 @@ pub use classify::{
 };
 pub(crate) use evidence::incomplete_error;
 pub use evidence::{MissingEvidence, MissingReason};
-pub use family_tree::{Branch, FamilyTree, Growth, SnapshotSummary, family_tree};
+pub use family_tree::{Branch, FamilyTree, Growth, SnapshotSummary, StartedFrom, family_tree};
 pub use identity::{SnapshotId, short_job};
+pub(crate) use layout::inside_of_snapshot;
 pub use layout::{Place, common_root, root_of};
-pub use lineage::{Amount, Lineage, Parent};
+pub use lineage::{Amount, GrowthEvidence, Lineage, Parent};
 pub use names::{Names, ObjectId, is_odd};
+pub use outlook::{CleanOutlook, ObjectOutlook, clean_outlook, object_outlook};
+pub(crate) use pin::announce;
 pub use pin::{PinRequest, pin, pins, refuse_destination, snapshot_is_there, unpin};
 pub use record::{Claim, MARK_MARGIN_MS, Mark, Pin, PinningFork, Restore};
 pub use registry::{Handed, RegistryError, SharedObject, SharedStateRegistry, Subsumed};

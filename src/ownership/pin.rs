@@ -63,16 +63,7 @@ impl PinRequest {
 pub async fn pin(access: &dyn Access, snapshot: &Location, request: &PinRequest) -> Result<Pin> {
     check_name(&request.name)?;
     let at = pin_at(snapshot, &request.name)?;
-    let pin = Pin {
-        version: RECORD_VERSION,
-        nonce: nonce(access),
-        name: request.name.clone(),
-        owner: request.owner.clone(),
-        reason: request.reason.clone(),
-        created_unix_ms: access.now(),
-        expires_unix_ms: request.expires_unix_ms,
-        fork: request.fork.clone(),
-    };
+    let pin = new_pin(access, request, false);
     match access.create(&at, record::encode(&pin)?).await {
         Ok(()) => {}
         Err(e) if e.kind() == ErrorKind::AlreadyExists && request.fork.is_some() => {
@@ -96,6 +87,51 @@ pub async fn pin(access: &dyn Access, snapshot: &Location, request: &PinRequest)
             Err(e.during("pin"))
         }
     }
+}
+
+fn new_pin(access: &dyn Access, request: &PinRequest, announces: bool) -> Pin {
+    Pin {
+        version: RECORD_VERSION,
+        nonce: nonce(access),
+        name: request.name.clone(),
+        owner: request.owner.clone(),
+        reason: request.reason.clone(),
+        created_unix_ms: access.now(),
+        expires_unix_ms: request.expires_unix_ms,
+        fork: request.fork.clone(),
+        announces,
+    }
+}
+
+/// Announces a snapshot in the folder `snapshot`, which is yet to come: until it is there, or the pin is removed
+/// or expires, no cleaner takes anything in the folder of its job for an orphan.
+///
+/// For what refers to objects that were there before it and that no snapshot refers to, however old they are.
+///
+/// # Cost
+///
+/// One write, one listing, one read per mark.
+///
+/// # Errors
+///
+/// `AlreadyExists` for a pin of that name; `Refused` if a cleaner is about to delete orphans there. Then no pin
+/// is left.
+pub(crate) async fn announce(
+    access: &dyn Access,
+    snapshot: &Location,
+    request: &PinRequest,
+) -> Result<()> {
+    check_name(&request.name)?;
+    let at = pin_at(snapshot, &request.name)?;
+    let pin = record::encode(&new_pin(access, request, true))?;
+    let written = access.create(&at, pin).await;
+    written.map_err(|e| e.during("announce"))?;
+    // Only now: a cleaner that has not seen the pin has left its mark before.
+    if let Err(e) = refuse_destination(access, snapshot).await {
+        unpin(access, snapshot, &request.name).await?;
+        return Err(e.during("announce"));
+    }
+    Ok(())
 }
 
 /// Removes a pin; one that is not there is fine. One request.

@@ -43,6 +43,33 @@ pub struct Pin {
     /// The fork that reads the snapshot, if it is one's pin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<PinningFork>,
+    /// The snapshot is yet to come, and may refer to anything in the folder of its job: until it is there,
+    /// nothing there is an orphan.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub announces: bool,
+}
+
+impl Pin {
+    /// A pin that was listed and has been removed before it could be read. What it has kept may be used by what
+    /// came after the listing, so that it counts once more.
+    pub(crate) fn vanished(at: &Location, now: u64) -> Pin {
+        Pin {
+            version: RECORD_VERSION,
+            nonce: String::new(),
+            name: at.name().trim_end_matches(".json").to_string(),
+            owner: "somebody".into(),
+            reason: "it was removed while this was looked at; look again".into(),
+            created_unix_ms: now,
+            expires_unix_ms: None,
+            fork: None,
+            announces: true,
+        }
+    }
+
+    /// True while it counts.
+    pub(crate) fn is_active(&self, now: u64) -> bool {
+        self.expires_unix_ms.is_none_or(|end| end > now)
+    }
 }
 
 /// Which fork holds a pin.

@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, Result};
 use crate::progress::Progress;
 use crate::restore::Attempt;
 use crate::snapshot::{CommitObject, Kind, METADATA_LIMIT_BYTES, Snapshot, format_of};
-use crate::store::{Location, Stat};
+use crate::store::{Location, Sha256Sum, Stat};
 
 use super::access::Access;
 use super::evidence::{MissingEvidence, MissingReason};
@@ -57,6 +57,8 @@ pub struct Node {
     pub modified: u64,
     /// Its commit object.
     pub commit: ObjectId,
+    /// The digest of its commit object.
+    pub commit_sha256: Sha256Sum,
     /// All objects it needs, its commit object among them; sorted, each once.
     pub objects: Box<[ObjectId]>,
     /// Folders that the engine removes as a whole when the last snapshot that names them goes, by
@@ -287,8 +289,10 @@ impl Surveyor<'_> {
                 continue;
             }
             let bytes = match self.access.read(&at, RECORD_LIMIT_BYTES).await {
-                // Whoever wrote it has removed it since: it counts no more.
-                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    self.vanished(&at, name);
+                    continue;
+                }
                 Err(e) => {
                     self.miss(&at, MissingReason::UnreadableRecord, &e);
                     continue;
@@ -326,6 +330,28 @@ impl Surveyor<'_> {
         Ok(())
     }
 
+    /// Whoever wrote a record has removed it since it was listed. What came in between is not listed, and may use
+    /// what the record has kept until then.
+    fn vanished(&mut self, at: &Location, name: RecordName) {
+        match name {
+            RecordName::Pin(of) => {
+                let pin = Pin::vanished(at, self.s.taken_at);
+                self.s.records.pins.push((of, pin));
+            }
+            RecordName::ForkNote(of) => self.s.missing.push(MissingEvidence {
+                location: of,
+                reason: MissingReason::ChangedMeanwhile,
+                detail: "a fork to here has ended since it was listed".into(),
+            }),
+            // A job that has completed a checkpoint, or has never begun, uses nothing that these have kept; marks
+            // are for others.
+            RecordName::Claim(_)
+            | RecordName::Restore(_)
+            | RecordName::Mark(_)
+            | RecordName::Other => {}
+        }
+    }
+
     /// Reads all commit objects; returns the relative references that lead nowhere, by node.
     async fn read_commits(&mut self, progress: &dyn Progress) -> Result<Vec<(usize, ObjectId)>> {
         let commits = std::mem::take(&mut self.commits);
@@ -347,9 +373,15 @@ impl Surveyor<'_> {
         let mut relative = Vec::new();
         while let Some((root, at, stat, bytes, permit)) = reads.next().await {
             progress.advance(1, 0);
-            let read = bytes.and_then(|bytes| decode(&at, bytes));
+            let read = bytes.and_then(|bytes| {
+                let sum = Sha256Sum::of(&bytes);
+                Ok((decode(&at, bytes)?, sum))
+            });
             match read {
-                Ok(snapshot) => self.add(root, &at, &stat, &snapshot, &mut relative).await?,
+                Ok((snapshot, sum)) => {
+                    let found = (&stat, sum);
+                    self.add(root, &at, found, &snapshot, &mut relative).await?;
+                }
                 Err(e) if e.kind() == ErrorKind::NotFound => {
                     self.miss(&at, MissingReason::ChangedMeanwhile, &e);
                 }
@@ -364,7 +396,7 @@ impl Surveyor<'_> {
         &mut self,
         root: usize,
         at: &Location,
-        stat: &Stat,
+        (stat, commit_sha256): (&Stat, Sha256Sum),
         snapshot: &Snapshot,
         relative: &mut Vec<(usize, ObjectId)>,
     ) -> Result<()> {
@@ -421,6 +453,7 @@ impl Surveyor<'_> {
             kind: snapshot.kind,
             modified: stat.modified.unwrap_or(0),
             commit,
+            commit_sha256,
             objects: objects.into_boxed_slice(),
             folders: folders.into_boxed_slice(),
             missing,

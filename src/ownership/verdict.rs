@@ -204,7 +204,7 @@ pub(crate) fn recorded_needs(survey: &Survey, node: &Node, now: u64) -> Vec<Need
     let of = |directory: &Location| *directory == node.directory;
     for (_, pin) in records.pins.iter().filter(|(d, _)| of(d)) {
         match &pin.fork {
-            _ if pin.expires_unix_ms.is_some_and(|end| end <= now) => {}
+            _ if !pin.is_active(now) => {}
             Some(fork) => needs.push(NeedReason::ForkedTo {
                 fork_id: fork.fork_id.clone(),
                 destination: fork.destination.clone(),

@@ -109,7 +109,7 @@ pub fn clean_text(plan: &CleanPlan) -> String {
     text
 }
 
-fn stay_text(reason: &StayReason) -> String {
+pub(super) fn stay_text(reason: &StayReason) -> String {
     match reason {
         StayReason::Retention(RetentionReason::Rule(rule)) => rule.clone(),
         StayReason::Retention(RetentionReason::Savepoint) => {

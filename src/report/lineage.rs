@@ -17,7 +17,8 @@ pub fn lineage_json(tree: &FamilyTree) -> Value {
     })
 }
 
-/// The forest for people: below each snapshot the jobs that grew from it.
+/// The forest for people: below each snapshot the jobs that grew from it. What was started from one and shares
+/// nothing with it is said to be independent.
 pub fn lineage_text(tree: &FamilyTree) -> String {
     let mut text = String::new();
     for (n, branch) in tree.branches.iter().enumerate() {
@@ -53,8 +54,16 @@ fn push_branch(text: &mut String, tree: &FamilyTree, n: usize, indent: &str, dep
             0 => String::new(),
             n => format!(", {n} objects lost"),
         };
+        // That of the oldest one is seen by where its job stands.
+        let shown = branch.grew_from.filter(|_| place == 0);
+        let from = match &s.started_from {
+            Some(from) if shown.is_none() => {
+                format!(", started from {}, independent", name(&from.directory))
+            }
+            _ => String::new(),
+        };
         text.push_str(&format!(
-            "{indent}{tee} {}  {}, {} exclusive{lost}\n",
+            "{indent}{tee} {}  {}, {} exclusive{lost}{from}\n",
             name(&s.snapshot.name),
             human_bytes(s.total.bytes),
             human_bytes(s.exclusive.bytes),

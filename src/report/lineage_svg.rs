@@ -83,15 +83,22 @@ pub fn lineage_svg(tree: &FamilyTree) -> String {
                 .and_then(|b| b.snapshots.get(growth.snapshot))
             && let (Some(x1), Some(x2)) = (x(from), branch.snapshots.first().and_then(x))
         {
-            let (y1, y2, middle) = (y(growth.branch), y(n), (x1 + x2) / 2);
-            let dash = if growth.shared_objects == 0 {
-                " stroke-dasharray=\"5 4\""
-            } else {
-                ""
-            };
-            svg.push_str(&format!(
-                "<path d=\"M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"{dash}/>\n"
-            ));
+            let (from, to) = ((x1, y(growth.branch)), (x2, y(n)));
+            svg.push_str(&curve(from, to, color, growth.shared_objects == 0));
+        }
+        // Later ones that were forked from elsewhere.
+        let shown = usize::from(branch.grew_from.is_some());
+        for s in branch.snapshots.iter().skip(shown) {
+            if let Some(from) = &s.started_from
+                && let Some((other, place)) = tree.find(&from.directory)
+                && let Some(from) = tree
+                    .branches
+                    .get(other)
+                    .and_then(|b| b.snapshots.get(place))
+                && let (Some(x1), Some(x2)) = (x(from), x(s))
+            {
+                svg.push_str(&curve((x1, y(other)), (x2, y(n)), color, true));
+            }
         }
     }
     for (n, branch) in tree.branches.iter().enumerate() {
@@ -117,6 +124,23 @@ pub fn lineage_svg(tree: &FamilyTree) -> String {
         height - 10
     ));
     svg
+}
+
+/// From one dot to another; dashed for what is independent.
+fn curve((x1, y1): (usize, usize), (x2, y2): (usize, usize), color: &str, dashed: bool) -> String {
+    // Of one number they stand below each other: the curve goes around what is between them.
+    let (before, after) = match x1 == x2 {
+        true => (x1 - STEP / 3, x2 - STEP / 3),
+        false => ((x1 + x2) / 2, (x1 + x2) / 2),
+    };
+    let dash = if dashed {
+        " stroke-dasharray=\"5 4\""
+    } else {
+        ""
+    };
+    format!(
+        "<path d=\"M{x1} {y1} C{before} {y1} {after} {y2} {x2} {y2}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"{dash}/>\n"
+    )
 }
 
 const COLORS: [&str; 6] = [

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::verify::VerifyReport;
+use crate::verify::{Compared, VerifyReport};
 
 use super::text::{count, human_bytes, name};
 
@@ -14,6 +14,7 @@ pub fn verify_json(report: &VerifyReport) -> Value {
         "objects": report.objects,
         "bytes": report.bytes,
         "problems": report.problems,
+        "compared": report.compared,
     })
 }
 
@@ -26,7 +27,12 @@ pub fn verify_text(report: &VerifyReport) -> String {
         human_bytes(report.bytes)
     );
     if report.problems.is_empty() {
-        return format!("{sum}: all there, with the sizes the metadata says\n");
+        let bytes = match &report.compared {
+            Compared::Nothing => String::new(),
+            Compared::Digests => ", and every byte as the manifest's digests say".into(),
+            Compared::Original(at) => format!(", and every byte as in {}", name(at)),
+        };
+        return format!("{sum}: all there, with the sizes the metadata says{bytes}\n");
     }
     let mut text = format!(
         "{sum}: {}\n",

@@ -2,8 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::ownership::{Answer, NeedReason, ObjectVerdict, Verdict};
+use crate::ownership::{
+    Answer, Class, CleanOutlook, MIN_AGE_MS, NeedReason, ObjectOutlook, ObjectVerdict, Verdict,
+    human_millis,
+};
 
+use super::clean::stay_text;
 use super::ls::missing_text;
 use super::text::{count, human_bytes, name};
 
@@ -85,6 +89,86 @@ pub fn object_text(verdict: &ObjectVerdict) -> String {
     push_lines(&mut text, "  note: ", &verdict.notes);
     push_lines(&mut text, "  would change it: ", &verdict.changes);
     text.push_str(&missing_text(&verdict.missing));
+    text
+}
+
+/// What a clean would do about the snapshot, for people.
+pub fn outlook_text(outlook: &CleanOutlook) -> String {
+    let command = command(&outlook.keep, outlook.min_age_ms);
+    if outlook.blocked {
+        return blocked(&command);
+    }
+    if !outlook.goes {
+        let mut why: Vec<String> = outlook.stays.iter().map(stay_text).collect();
+        if outlook.keep.is_empty() && !why.iter().any(|reason| reason == NO_RULE) {
+            // Said first, for whoever gives a rule and is told of the next reason only then.
+            why.insert(0, NO_RULE.to_string());
+        }
+        return format!("  {command} would keep it: {}\n", name(why.join("; ")));
+    }
+    let left = match outlook.left.objects {
+        0 => String::new(),
+        n => format!(
+            "; {} of it, {}, {}, since snapshots that stay need {}",
+            count(n, "object", "objects"),
+            human_bytes(outlook.left.bytes),
+            if n == 1 { "stays" } else { "stay" },
+            if n == 1 { "it" } else { "them" },
+        ),
+    };
+    format!(
+        "  {command} would delete it: {}, {}{left}\n",
+        count(outlook.deleted.objects, "object", "objects"),
+        human_bytes(outlook.deleted.bytes)
+    )
+}
+
+/// What a clean would do about the object, for people.
+pub fn object_outlook_text(outlook: &ObjectOutlook) -> String {
+    let command = command(&outlook.keep, outlook.min_age_ms);
+    if outlook.blocked {
+        return blocked(&command);
+    }
+    let what = if outlook.goes { "delete" } else { "keep" };
+    let why = match outlook.class {
+        Class::Live => "snapshots that stay refer to it",
+        Class::NeededBy => "a snapshot that stays needs it",
+        Class::Pinned => "a pin, a claim, a restore or a fork keeps it",
+        Class::Going => "only snapshots that go refer to it",
+        Class::TooYoung => {
+            "it is younger than the minimum age, or its job is at work and may yet refer to it"
+        }
+        Class::Orphan(cause) => cause.as_str(),
+        Class::Unknown(doubt) => doubt.as_str(),
+        Class::Record => "it is a record of forkpoint's own",
+        Class::Marker => "it marks a folder",
+        Class::Absent => "it is not there",
+    };
+    format!("  {command} would {what} it: {why}\n")
+}
+
+/// What a clean without rules says of every snapshot.
+const NO_RULE: &str = "no rule lets it go";
+
+fn blocked(command: &str) -> String {
+    format!("  {command} would delete nothing while evidence is missing\n")
+}
+
+/// A clean, as it would be typed.
+fn command(keep: &[String], min_age_ms: u64) -> String {
+    let mut text = match keep {
+        [] => "clean without --keep".to_string(),
+        rules => {
+            let rules: Vec<String> = rules.iter().map(|rule| format!("--keep {rule}")).collect();
+            format!("clean {}", name(rules.join(" ")))
+        }
+    };
+    if min_age_ms != MIN_AGE_MS {
+        text.push_str(&format!(
+            " with a minimum age of {}",
+            human_millis(min_age_ms)
+        ));
+    }
     text
 }
 

@@ -58,6 +58,12 @@ impl ForkId {
         ForkId(hex(&hash.finalize()[..16]))
     }
 
+    /// The 16 hex digits that end the name of the duplicate that this fork makes of the object or folder at
+    /// `source`.
+    pub(crate) fn digits_of(&self, source: &Location) -> String {
+        Suffixes::new(self.clone(), source).of(source)
+    }
+
     /// The id as 32 hex digits.
     pub fn as_str(&self) -> &str {
         &self.0

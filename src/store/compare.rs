@@ -1,8 +1,9 @@
-//! Are two objects equal, byte for byte?
+//! Are two objects equal, byte for byte? And what is the digest of one?
 
 use crate::error::Result;
 use crate::progress::Cancel;
 
+use super::digest::{RunningSha256, Sha256Sum};
 use super::duplicate::{CopyOrder, Preserve};
 use super::location::Location;
 use super::open::Stores;
@@ -33,6 +34,23 @@ impl Stores {
             start = end;
         }
         Ok(true)
+    }
+
+    /// Reads an object of `size` bytes and gives the digest of it. One request per 8 MiB.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or is not `size` bytes long.
+    pub async fn sha256_of(&self, at: &Location, size: u64) -> Result<Sha256Sum> {
+        let mut sum = RunningSha256::default();
+        let mut start = 0;
+        while start < size {
+            let end = (start + STEP_BYTES).min(size);
+            let _memory = self.relay_budget(end - start).await;
+            sum = sum.feed(&self.range(at, size, start, end).await?).await?;
+            start = end;
+        }
+        Ok(sum.sum())
     }
 
     async fn range(&self, at: &Location, size: u64, start: u64, end: u64) -> Result<bytes::Bytes> {

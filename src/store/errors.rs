@@ -35,6 +35,7 @@ pub(crate) fn from_client(
         ),
         _ if names_missing_bucket(&text) => missing_bucket(),
         _ if asked_the_machine(&text) => no_credentials(),
+        _ if says_full(&text) => full("HTTP 507"),
         _ if text.contains(" 403 ") || text.contains(" 401 ") => denied(&text),
         // One object of a batch of deletions, of which only the code is told.
         _ if text.contains("(code: AccessDenied)") => denied(&text),
@@ -49,6 +50,7 @@ pub(crate) fn from_client(
         .caused_by(e);
     match kind {
         ErrorKind::Denied => error.hint(CREDENTIALS_HINT),
+        ErrorKind::Full => error.hint(ROOM_HINT),
         _ => error,
     }
 }
@@ -113,6 +115,7 @@ pub(crate) fn from_answer(
             ErrorKind::Unsupported,
             format!("the service does not offer this request ({said})"),
         ),
+        (507, _) | (_, "XMinioStorageFull" | "XMinioAdminBucketQuotaExceeded") => full(&said),
         (400, _) => (
             ErrorKind::Invalid,
             format!("the service refused the request ({said})"),
@@ -125,12 +128,27 @@ pub(crate) fn from_answer(
     let error = Error::new(kind, message).during(operation).at(at);
     match kind {
         ErrorKind::Denied => error.hint(CREDENTIALS_HINT),
+        ErrorKind::Full => error.hint(ROOM_HINT),
         _ => error,
     }
 }
 
 const CREDENTIALS_HINT: &str =
     "check the credentials, whether they have expired, and what they may do in this bucket";
+
+const ROOM_HINT: &str =
+    "make room in the store, or raise the bucket's quota; then run the same command again";
+
+fn full(said: &str) -> (ErrorKind, String) {
+    let message = format!("the store has no space left, or the quota is used up ({said})");
+    (ErrorKind::Full, message)
+}
+
+/// True for the words of a server that has no space, or whose bucket has a limit that is reached.
+fn says_full(text: &str) -> bool {
+    let codes = ["XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"];
+    text.contains(" 507 ") || codes.iter().any(|code| text.contains(code))
+}
 
 /// True if the service asks us to slow down.
 pub(crate) fn is_throttle(status: u16, body: &[u8]) -> bool {
@@ -298,6 +316,24 @@ fn brief(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_without_space_is_told_from_one_that_does_not_answer() {
+        let minio = b"<Error><Code>XMinioStorageFull</Code><Message>m</Message></Error>";
+        for (status, body) in [(507, &minio[..]), (507, b""), (400, minio)] {
+            let e = from_answer(status, body, "write", "s3://b/k");
+            assert_eq!(e.kind(), ErrorKind::Full, "{status}");
+            assert!(e.next_step().is_some_and(|s| s.contains("make room")));
+            assert!(!worth_repeating(status, body), "{status}");
+        }
+        let source = "Error performing PUT http://s/b/k in 1ms - Server returned non-2xx status code: \
+                      507 Insufficient Storage: ";
+        let e = object_store::Error::Generic {
+            store: "S3",
+            source: source.into(),
+        };
+        assert_eq!(from_client(e, "write", "s3://b/k").kind(), ErrorKind::Full);
+    }
 
     #[test]
     fn missing_credentials_are_named_as_such() {

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::azure::AzureContainer;
 use super::gcs::GcsBucket;
-use super::http::Wire;
+use super::http::{Reach, SharedConnector, Wire};
 use super::location::{Bucket, Location, Provider};
 use super::options::Options;
 use super::pacing::{self, Pacer};
@@ -43,6 +43,7 @@ struct Shared {
     opened: Mutex<HashMap<Bucket, Arc<Store>>>,
     memory: Arc<InMemory>,
     http: OnceLock<HttpClient>,
+    connector: SharedConnector,
     relay: Arc<Semaphore>,
     /// Permits of the relay's budget in all.
     relay_permits: u64,
@@ -147,6 +148,7 @@ impl Stores {
             opened: Mutex::default(),
             memory: Arc::default(),
             http: OnceLock::new(),
+            connector: SharedConnector::default(),
             relay: Arc::new(Semaphore::new(permits)),
             relay_permits,
             ceiling,
@@ -170,14 +172,17 @@ impl Stores {
     }
 
     fn connect(&self, bucket: Bucket) -> Result<Store> {
-        let retry = RetryConfig {
-            max_retries: 6,
-            retry_timeout: Duration::from_secs(90),
-            ..RetryConfig::default()
+        let reach = Reach {
+            client: ClientOptions::new()
+                .with_timeout(Duration::from_secs(120))
+                .with_connect_timeout(Duration::from_secs(10)),
+            retry: RetryConfig {
+                max_retries: 6,
+                retry_timeout: Duration::from_secs(90),
+                ..RetryConfig::default()
+            },
+            connector: self.0.connector.clone(),
         };
-        let client = ClientOptions::new()
-            .with_timeout(Duration::from_secs(120))
-            .with_connect_timeout(Duration::from_secs(10));
         let backend = match bucket.provider {
             Provider::Other => {
                 return Err(Error::new(
@@ -191,24 +196,11 @@ impl Stores {
             }
             Provider::Local => Backend::Local,
             Provider::Memory => Backend::Memory(Arc::clone(&self.0.memory)),
-            Provider::S3 => Backend::S3(S3Bucket::open(
-                &bucket.name,
-                &self.0.options,
-                client,
-                retry,
-            )?),
-            Provider::Gcs => Backend::Gcs(GcsBucket::open(
-                &bucket.name,
-                &self.0.options,
-                client,
-                retry,
-            )?),
-            Provider::Azure => Backend::Azure(AzureContainer::open(
-                &bucket,
-                &self.0.options,
-                client,
-                retry,
-            )?),
+            Provider::S3 => Backend::S3(S3Bucket::open(&bucket.name, &self.0.options, reach)?),
+            Provider::Gcs => Backend::Gcs(GcsBucket::open(&bucket.name, &self.0.options, reach)?),
+            Provider::Azure => {
+                Backend::Azure(AzureContainer::open(&bucket, &self.0.options, reach)?)
+            }
         };
         let objects: Option<Arc<dyn ObjectStore>> = match &backend {
             Backend::Local => None,

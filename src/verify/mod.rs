@@ -1,4 +1,7 @@
-//! Trust: does what a snapshot refers to exist, and is it as long as it should be?
+//! Trust: does what a snapshot refers to exist, and is it as long as it should be? And is every byte of it what it
+//! was?
+
+mod content;
 
 use std::collections::HashMap;
 
@@ -8,6 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::snapshot::{CommitObject, DeclaredSize, Object, Snapshot};
 use crate::store::{Location, Stat, Stores};
+
+pub use content::{Compared, verify_content};
 
 /// What is wrong with one object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,10 +38,13 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// What is wrong; empty for a sound snapshot.
     pub problems: Vec<Problem>,
+    /// What the contents of its objects were compared with.
+    pub compared: Compared,
 }
 
 /// Checks that every object of the snapshot at `at` is there with the size that the metadata
-/// says. One listing request per 1,000 objects of a folder, or one look per object.
+/// says. One listing request per 1,000 objects of a folder, or one look per object. A byte that has changed within
+/// an object is not seen: [`verify_content`] reads them.
 ///
 /// Damaged metadata is a finding, not an error.
 ///
@@ -49,6 +57,14 @@ pub async fn verify(
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
     let commit = CommitObject::read(stores, at).await?;
+    verify_commit(stores, &commit, progress).await
+}
+
+async fn verify_commit(
+    stores: &Stores,
+    commit: &CommitObject,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
     let snapshot = match commit.snapshot() {
         Ok(snapshot) => snapshot,
         Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Invalid) => {
@@ -62,6 +78,7 @@ pub async fn verify(
                     missing: false,
                     relative: false,
                 }],
+                compared: Compared::Nothing,
             });
         }
         Err(e) => return Err(e),
@@ -81,18 +98,24 @@ pub async fn check(
 ) -> Result<VerifyReport> {
     let stats = look_at_objects(stores, snapshot, progress)
         .await
-        .map_err(|e| match e.kind() {
-            ErrorKind::Denied | ErrorKind::Unavailable | ErrorKind::Unsupported => {
-                e.with_kind(ErrorKind::Incomplete)
-            }
-            _ => e,
-        })?;
+        .map_err(incomplete)?;
     Ok(VerifyReport {
         snapshot: snapshot.directory.clone(),
         objects: snapshot.objects.len() as u64,
         bytes: stats.values().flatten().map(|s| s.size).sum(),
         problems: find_problems(snapshot, &stats),
+        compared: Compared::Nothing,
     })
+}
+
+/// What could not be looked at is no finding.
+fn incomplete(e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::Denied | ErrorKind::Unavailable | ErrorKind::Unsupported => {
+            e.with_kind(ErrorKind::Incomplete)
+        }
+        _ => e,
+    }
 }
 
 /// What the stores say of each object of `snapshot`.

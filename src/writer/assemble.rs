@@ -90,12 +90,33 @@ pub(super) fn check_acknowledgement(
         .map_or(0, |o| o.max_parallelism);
     for state in &ack.states {
         check_partition(&state.name, state.partition, key_groups)?;
+        check_file_names(
+            &state.name,
+            state.files.iter().map(|(_, name)| name.as_str()),
+        )?;
         let most = ack.files.len();
         if state.files.iter().any(|(n, _)| *n as usize >= most) {
             return Err(Error::invalid(format!(
                 "subtask {} of {} acknowledges a state with files that it does not name",
                 ack.subtask, ack.operator
             )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses two files of one name in one state: whoever restores it could not tell which is which.
+pub(super) fn check_file_names<'n>(
+    state: &str,
+    names: impl Iterator<Item = &'n str>,
+) -> Result<()> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(Error::invalid(format!(
+                "state `{state}` has two files of the name `{name}`"
+            ))
+            .hint("give each file of a state a name of its own, or make two states of it"));
         }
     }
     Ok(())

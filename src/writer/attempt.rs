@@ -82,7 +82,7 @@ pub struct SnapshotWriter {
     job: Job,
     shape: AttemptShape,
     deadline_unix_ms: u64,
-    /// What is pinned for it.
+    /// What is pinned for it: the snapshot that it builds upon, or its own, which is yet to come.
     base: Option<Location>,
     orders: BTreeMap<SubtaskKey, SubtaskOrder>,
     acks: BTreeMap<SubtaskKey, Acknowledgement>,
@@ -354,7 +354,8 @@ impl SnapshotWriter {
             return Ok(());
         }
         let stores = &self.job.0.stores;
-        // Duplicates have the same names at each try, and may be older than anything that a clean passes over.
+        // Duplicates have the same names at each try, and may be older than anything that a clean passes over. The
+        // attempt has announced itself before it relied upon them; this is for one whose pin somebody has removed.
         if unused.iter().any(|f| duplicates.contains(&f.location)) {
             refuse_destination(stores, &self.shape.directory).await?;
         }

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::{PinRequest, SharedStateRegistry, pin, unpin};
+use crate::ownership::{PinRequest, SharedStateRegistry, announce, inside_of_snapshot, pin, unpin};
 use crate::restore::Task;
-use crate::snapshot::RestoreMode;
 use crate::snapshot::native::{Manifest, ManifestKind};
+use crate::snapshot::{RestoreMode, formats};
 use crate::store::{Location, Stores};
 
 use super::assemble::{AttemptShape, OperatorShape, SubtaskKey, reusable_of};
@@ -82,11 +82,13 @@ impl Job {
     ///
     /// One listing request per 1,000 objects of the folder, one read of a manifest, and a look at each of its
     /// files (one listing request per 1,000); a small write, a listing and a look, by which the snapshot is
-    /// kept from cleaners. Another job's snapshot costs a survey of that job's folder more.
+    /// kept from cleaners; two looks for each folder above it. Another job's snapshot costs a survey of that job's
+    /// folder more.
     ///
     /// # Errors
     ///
-    /// `NotFound` if there is no snapshot where one was named; `Corrupt` if it is damaged; `Refused` if its
+    /// `Invalid` for a job without a name, or in the folder of a snapshot; `NotFound` if there is no snapshot where
+    /// one was named; `Corrupt` if it is damaged; `Refused` if its
     /// state does not fit the job, if another job has claimed it, or if a clean is about to delete it.
     pub async fn start(
         stores: &Stores,
@@ -101,6 +103,7 @@ impl Job {
                 Error::invalid("a job needs a folder of its own, not a whole bucket").at(home),
             );
         }
+        refuse_inside_snapshot(stores, home).await?;
         let mut before = None;
         for _ in 0..TRIES {
             let catalog = catalog::list(stores, home).await?;
@@ -215,7 +218,8 @@ impl Job {
     /// # Errors
     ///
     /// `Conflict` if another coordinator has committed a checkpoint of this job meanwhile; `Refused` if a
-    /// clean is about to delete what it would build upon.
+    /// clean is about to delete what it would build upon, or orphans in the folder of a job whose first checkpoint
+    /// refers to duplicates.
     pub async fn checkpoint(&self) -> Result<SnapshotWriter> {
         self.begin(ManifestKind::Checkpoint).await
     }
@@ -234,7 +238,7 @@ impl Job {
         let attempt = new_id();
         let created = now();
         let deadline = deadline_of(created, &self.0.options);
-        let (number, base) = {
+        let (number, base, duplicates) = {
             let mut state = self.0.state();
             if state.lost {
                 return Err(lost(&self.0.home));
@@ -254,7 +258,7 @@ impl Job {
                     state.attempts.pop_front();
                 }
             }
-            (number, state.base.clone())
+            (number, state.base.clone(), !state.duplicates.is_empty())
         };
         let shape = AttemptShape {
             job: self.0.name.clone(),
@@ -279,6 +283,21 @@ impl Job {
                     _ => e,
                 });
             }
+        }
+        if duplicates && kind == ManifestKind::Checkpoint {
+            // An attempt of long ago may have made them, and nothing refers to them yet: no cleaner may take them
+            // for orphans before the manifest is there.
+            let name = names::pin(number, &shape.attempt);
+            let reason = format!("an attempt at {} refers to duplicates", shape.directory);
+            let request = pin_until(name, reason, deadline);
+            announce(&self.0.stores, &shape.directory, &request).await?;
+            let announced = Some(shape.directory.clone());
+            return Ok(SnapshotWriter::new(
+                self.clone(),
+                shape,
+                deadline,
+                announced,
+            ));
         }
         Ok(SnapshotWriter::new(self.clone(), shape, deadline, base))
     }
@@ -345,6 +364,42 @@ pub(super) fn lost(home: &Location) -> Error {
     .during("write a snapshot of")
     .at(home)
     .hint("start the job again, from its newest snapshot")
+}
+
+/// Refuses a folder for a job that lies in the folder of a snapshot, its own or another's: it would go with that
+/// one. By the names of the folders above, and by the commit objects in them and in the folder itself.
+async fn refuse_inside_snapshot(stores: &Stores, home: &Location) -> Result<()> {
+    let refuse = |folder: &Location| {
+        Err(Error::invalid(format!(
+            "the folder of a job cannot lie in that of a snapshot, which is {folder}"
+        ))
+        .during("start a job in")
+        .at(home)
+        .hint("choose a folder beside it: what lies in a snapshot goes with it"))
+    };
+    if let Some(folder) = inside_of_snapshot(&stores.real(home).await?) {
+        return refuse(&folder);
+    }
+    let above = std::iter::successors(Some(home.clone()), Location::parent);
+    let mut looks = Vec::new();
+    for folder in above.filter(|folder| !folder.key().is_empty()) {
+        for format in formats() {
+            looks.push((folder.join(format.commit_object())?, folder.clone()));
+        }
+    }
+    let looks = looks
+        .into_iter()
+        .map(|(at, folder)| async move { (folder, stores.find(&at).await) });
+    for (folder, found) in futures::future::join_all(looks).await {
+        match found {
+            Ok(Some(_)) => return refuse(&folder),
+            Ok(None) => {}
+            // Rights often begin at the folder itself.
+            Err(e) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::NotFound) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 async fn find(stores: &Stores, source: &Source) -> Result<catalog::FoundSnapshot> {

@@ -73,6 +73,10 @@ impl JobDescription {
 
     /// Refuses what is no job.
     pub(super) fn check(&self) -> Result<()> {
+        if self.name.trim().is_empty() {
+            return Err(Error::invalid("a job has a name")
+                .hint("give the description one: people find the job by it"));
+        }
         if self.operators.is_empty() {
             return Err(Error::invalid(format!(
                 "job `{}` has no operator",

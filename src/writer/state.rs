@@ -74,7 +74,7 @@ impl State {
         )
     }
 
-    /// A file of this snapshot alone.
+    /// A file of this snapshot alone. Of the files of one state each has another name.
     #[must_use]
     pub fn exclusive(self, name: impl Into<String>, content: impl Into<Content>) -> State {
         let content = FileSource::Content(content.into());

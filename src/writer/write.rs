@@ -323,6 +323,8 @@ impl<'a> SubtaskWriter<'a> {
 fn check_states(states: &[State], max_parallelism: u32) -> Result<()> {
     for state in states {
         assemble::check_partition(&state.name, state.partition, max_parallelism)?;
+        let names = state.files.iter().map(|file| file.name.as_str());
+        assemble::check_file_names(&state.name, names)?;
     }
     let inlined = states.iter().filter_map(|s| s.inline.as_ref());
     let bytes: usize = inlined.map(|b| b.len()).sum();

@@ -1,10 +1,12 @@
 //! The knobs: how the server misbehaves. Changeable while it runs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use tokio::sync::Semaphore;
 
 use super::log::{Kind, Service};
 
@@ -28,9 +30,44 @@ pub enum Action {
     Damage,
     /// It takes this much longer.
     Delay(Duration),
+    /// It waits at this gate before it is done.
+    Wait(Gate),
     /// A copy takes this much longer; meanwhile a space comes every `every`, after `200 OK`.
     Trickle { every: Duration, total: Duration },
 }
+
+/// Where a request waits until it is let through. Clones are the same gate.
+#[derive(Debug, Clone)]
+pub struct Gate(Arc<(Semaphore, Semaphore)>);
+
+impl Gate {
+    pub fn new() -> Gate {
+        Gate(Arc::new((Semaphore::new(0), Semaphore::new(0))))
+    }
+
+    /// Ends when a request has come.
+    pub async fn reached(&self) {
+        self.0.0.acquire().await.unwrap().forget();
+    }
+
+    /// Lets one request through.
+    pub fn open(&self) {
+        self.0.1.add_permits(1);
+    }
+
+    pub async fn wait(&self) {
+        self.0.0.add_permits(1);
+        self.0.1.acquire().await.unwrap().forget();
+    }
+}
+
+impl PartialEq for Gate {
+    fn eq(&self, other: &Gate) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Gate {}
 
 /// When an [`Action`] is taken. Without limits: always.
 #[derive(Debug, Clone)]

@@ -49,7 +49,7 @@ use object_store::client::HttpClient;
 pub use admin::{KNOBS, set as set_knob};
 pub use client::Answer;
 pub use content::Content;
-pub use faults::{Action, Faults, Pending, PendingEnd, Rule};
+pub use faults::{Action, Faults, Gate, Pending, PendingEnd, Rule};
 pub use log::{Kind, Log, Record, Service};
 use server::{Known, Listening, Shared};
 pub use state::{Meta, Object};

@@ -240,6 +240,7 @@ async fn answer(
         }
         Some(Action::Delay(time)) if is_copy(kind) => pace.more = *time,
         Some(Action::Delay(time)) => tokio::time::sleep(*time).await,
+        Some(Action::Wait(gate)) => gate.wait().await,
         Some(Action::Trickle { every, total }) => {
             pace = Pace {
                 more: *total,

@@ -52,6 +52,123 @@ async fn ls_why_lineage_and_usage_say_who_needs_what_and_write_nothing() {
     );
 }
 
+/// `why` and `clean` answer two questions; for the rules of a clean `why` says what that clean does.
+#[tokio::test]
+async fn why_says_what_a_clean_by_given_rules_would_do_and_the_clean_does_it() {
+    let (_dir, lab) = laid().await;
+    lab.write("a:lost").await;
+    let root = lab.root.to_string();
+    let snapshots = [
+        lab.directory("a", 1),
+        lab.directory("a", 2),
+        lab.directory("b", 3),
+    ];
+    let (mut kept_and_deleted, mut deletable_and_kept) = (0, 0);
+    for rules in [
+        &[][..],
+        &["--keep", "last=1"],
+        &["--keep", "last=1", "--min-age", "0"],
+        &["--keep", "named=none", "--min-age", "0"],
+        &[
+            "--keep",
+            "named=none",
+            "--keep",
+            "within=1h",
+            "--min-age",
+            "0",
+        ],
+    ] {
+        let (code, plan) = run_json(&[&["clean", &root], rules].concat());
+        assert_eq!(code, 0);
+        for snapshot in &snapshots {
+            let at = snapshot.to_string();
+            let (code, why) = run_json(&[&["why", &at], rules].concat());
+            let going = plan["going"].as_array().unwrap().iter();
+            let planned = going.clone().find(|g| g["directory"] == json!(at));
+            let outlook = &why["clean"];
+            assert_eq!(outlook["goes"], json!(planned.is_some()), "{at} {rules:?}");
+            match planned {
+                Some(planned) => {
+                    assert_eq!(outlook["deleted"]["objects"], planned["objects"], "{at}");
+                    assert_eq!(outlook["deleted"]["bytes"], planned["bytes"], "{at}");
+                    kept_and_deleted += i32::from(code == 3);
+                }
+                None => {
+                    assert!(!outlook["stays"].as_array().unwrap().is_empty(), "{at}");
+                    deletable_and_kept += i32::from(code == 0);
+                }
+            }
+            assert_eq!(outlook["blocked"], json!(false));
+        }
+    }
+    assert!(kept_and_deleted > 0, "no such case was met");
+
+    // In words: kept for its objects, and deleted without those that others need.
+    let text = |args: &[&str]| String::from_utf8(run(args).stdout).unwrap();
+    let (first, third) = (snapshots[0].to_string(), snapshots[2].to_string());
+    let said = text(&["why", &first, "--keep", "last=1", "--min-age", "0"]);
+    assert!(said.contains("\n  kept\n"), "{said}");
+    let expected =
+        "  clean --keep last=1 with a minimum age of 0 seconds would delete it: 2 objects, ";
+    assert!(said.contains(expected), "{said}");
+    assert!(
+        said.contains("1 object of it, 100 B, stays, since snapshots that stay need it"),
+        "{said}"
+    );
+    let said = text(&["why", &first]);
+    assert!(
+        said.contains("  clean without --keep would keep it: no rule lets it go; too young"),
+        "{said}"
+    );
+    // Deletable, and kept: nobody needs the last of them, and it is young, and its job was at work.
+    let alone = lab.complete("c", 9, &["c:one"]).await.to_string();
+    let (code, why) = run_json(&["why", &alone, "--keep", "named=none"]);
+    assert_eq!((code, &why["clean"]["goes"]), (0, &json!(false)));
+    deletable_and_kept += 1;
+    let said = text(&["why", &alone, "--keep", "named=none"]);
+    assert!(said.contains("  deletable\n"), "{said}");
+    assert!(
+        said.contains("would keep it: too young; newest of a job at work"),
+        "{said}"
+    );
+    assert!(deletable_and_kept > 0);
+    // Objects too.
+    let lost = lab.file("a:lost").to_string();
+    for (rules, goes) in [(&[][..], false), (&["--min-age", "0"][..], true)] {
+        let (code, why) = run_json(&[&["why", &lost], rules].concat());
+        assert_eq!((code, &why["clean"]["goes"]), (0, &json!(goes)), "{why}");
+    }
+    assert!(text(&["why", &lost]).contains("would keep it: it is younger"));
+    // Without evidence it deletes nothing, and says so.
+    let broken = lab.directory("b", 4).join("_metadata").unwrap();
+    lab.stores.put(&broken, vec![1].into(), true).await.unwrap();
+    let said = text(&["why", &third, "--keep", "named=none", "--min-age", "0"]);
+    assert!(
+        said.contains("would delete nothing while evidence is missing"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_difference_of_why_and_clean_is_told_where_people_look_for_it() {
+    let readme = include_str!("../../README.md");
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let help = |verb: &str| plain(&String::from_utf8(run(&[verb, "--help"]).stdout).unwrap());
+    for (place, text) in [
+        ("README", plain(readme)),
+        ("why", help("why")),
+        ("clean", help("clean")),
+    ] {
+        for said in [
+            "object by object",
+            "no snapshot that stays needs",
+            "newest of a job at work",
+        ] {
+            assert!(text.contains(said), "{place}: {said}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_clean_deletes_exactly_its_plan_and_pins_and_claims_hold() {
     let (dir, lab) = laid().await;

@@ -8,6 +8,8 @@ mod emulators;
 #[path = "../fault/mod.rs"]
 mod fault;
 mod faults;
+mod lineage;
+mod races;
 mod reports;
 #[path = "../support/mod.rs"]
 mod support;

@@ -272,7 +272,7 @@ impl HaStore {
         {
             Ok(_) => Ok(Reply::Created),
             Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(Reply::Taken),
-            Err(e) if e.kind().is_transient() => {
+            Err(e) if may_be_done(&e) => {
                 tracing::debug!(error = %e, "no answer to a create");
                 Ok(Reply::Unknown)
             }
@@ -294,7 +294,7 @@ impl HaStore {
         job: Option<&JobId>,
         ask: &Ask<Manifest>,
     ) -> Result<Reply<Manifest>> {
-        let unknown = |e: Error| match e.kind().is_transient() {
+        let unknown = |e: Error| match may_be_done(&e) {
             true => {
                 tracing::debug!(error = %e, "no answer");
                 Ok(Reply::Unknown)
@@ -462,6 +462,11 @@ fn json(record: &impl Serialize) -> Result<Vec<u8>> {
             format!("a record cannot be written: {e}"),
         )
     })
+}
+
+/// Nobody knows whether it was done. A disk that is full may be so only after the file has its name.
+fn may_be_done(e: &Error) -> bool {
+    e.kind().is_transient() || e.kind() == ErrorKind::Full
 }
 
 pub(crate) fn no_answer() -> Error {

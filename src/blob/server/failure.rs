@@ -62,7 +62,7 @@ impl From<Refusal> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error.kind() {
-            ErrorKind::Refused => Failure::NoSpace(error),
+            ErrorKind::Refused | ErrorKind::Full => Failure::NoSpace(error),
             ErrorKind::Unavailable | ErrorKind::Conflict => Failure::Busy {
                 wait: Duration::from_secs(1),
                 why: match error.next_step() {

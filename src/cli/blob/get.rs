@@ -153,7 +153,8 @@ fn next_step(error: Error) -> Error {
 }
 
 fn written(path: &Path, e: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, e.to_string())
+    Error::of_full(e)
+        .unwrap_or_else(|| Error::new(ErrorKind::Unavailable, e.to_string()))
         .during("write")
         .at(path.display())
 }

@@ -100,9 +100,7 @@ pub(in crate::cli) async fn run(args: &Args, format: Format, ui: &Ui) -> Result<
                         if e.kind() == std::io::ErrorKind::BrokenPipe {
                             break;
                         }
-                        return Err(
-                            Error::new(ErrorKind::Unavailable, e.to_string()).during("print")
-                        );
+                        return Err(Error::of_write(e).during("print"));
                     }
                 }
             } else {

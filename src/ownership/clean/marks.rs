@@ -54,14 +54,9 @@ pub(crate) fn homes(header: &PlanHeader, plan: &PlanSource) -> Result<Homes> {
             .roots
             .iter()
             .find(|root| root.contains(&entry.object));
-        let place = root.map(|root| Place::of(root, &entry.object, entry.bytes.max(1)));
-        if let Some(home) = place.as_ref().and_then(Place::home) {
-            match homes.get_mut(home) {
-                Some(known) => known.1 = true,
-                None => {
-                    homes.insert(home.clone(), (Vec::new(), true));
-                }
-            }
+        // Whoever writes to one of them looks for a mark in that one alone.
+        for home in root.map_or_else(Vec::new, |root| Place::homes(root, &entry.object)) {
+            homes.entry(home).or_default().1 = true;
         }
     })?;
     Ok(homes)

@@ -216,18 +216,14 @@ impl CleanPlan {
     ///
     /// # Errors
     ///
-    /// `Incomplete` while evidence is missing: such a plan must not be applied. `Unavailable` if it cannot be
-    /// written.
+    /// `Incomplete` while evidence is missing: such a plan must not be applied. `Full` if there is no
+    /// space for it, `Unavailable` if it cannot be written.
     pub fn write(&self, lineage: &Lineage<'_>, to: &mut dyn Write) -> Result<()> {
         if !self.missing.is_empty() {
             return Err(incomplete_error(&self.missing).during("plan"));
         }
-        let failed = |e: std::io::Error| {
-            Error::new(ErrorKind::Unavailable, e.to_string()).during("write the plan")
-        };
-        let json = |e: serde_json::Error| {
-            Error::new(ErrorKind::Unavailable, e.to_string()).during("write the plan")
-        };
+        let failed = |e: std::io::Error| Error::of_write(e).during("write the plan");
+        let json = |e: serde_json::Error| failed(e.into());
         serde_json::to_writer(&mut *to, &self.header).map_err(json)?;
         to.write_all(b"\n").map_err(failed)?;
         for id in self.going() {

@@ -16,7 +16,9 @@ use crate::error::{Error, Result};
 
 use super::super::checksum::Md5Sum;
 use super::super::errors;
-use super::super::http::{Answer, Asking, Attempt, Wire, answered_badly, encode_key, patience};
+use super::super::http::{
+    Answer, Asking, Attempt, Reach, Wire, answered_badly, encode_key, patience,
+};
 use super::super::location::{Bucket, Location};
 use super::super::options::{Options, check_endpoint, check_name};
 
@@ -60,17 +62,13 @@ impl AzureContainer {
     }
 
     /// Makes the client for `bucket` from the `AZURE_*` settings.
-    pub(crate) fn open(
-        bucket: &Bucket,
-        options: &Options,
-        client: object_store::ClientOptions,
-        retry: object_store::RetryConfig,
-    ) -> Result<AzureContainer> {
+    pub(crate) fn open(bucket: &Bucket, options: &Options, reach: Reach) -> Result<AzureContainer> {
         let at = format!("az://{}", bucket.name);
         let fail = |e| errors::from_client(e, "open", &at);
         let mut builder = MicrosoftAzureBuilder::new()
-            .with_client_options(client)
-            .with_retry(retry);
+            .with_client_options(reach.client)
+            .with_retry(reach.retry)
+            .with_http_connector(reach.connector);
         let account = bucket
             .account
             .as_deref()

@@ -10,7 +10,7 @@ use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleCon
 use crate::error::{Error, ErrorKind, Result};
 
 use super::super::errors;
-use super::super::http::{Asking, Attempt, Wire, answered_badly, encode_part, patience};
+use super::super::http::{Asking, Attempt, Reach, Wire, answered_badly, encode_part, patience};
 use super::super::location::Location;
 use super::super::options::{Options, check_endpoint, check_name};
 
@@ -47,16 +47,12 @@ fn emulator_account(endpoint: &str) -> String {
 
 impl GcsBucket {
     /// Makes the client for `bucket` from the `GOOGLE_*` settings and `STORAGE_EMULATOR_HOST`.
-    pub(crate) fn open(
-        bucket: &str,
-        options: &Options,
-        client: object_store::ClientOptions,
-        retry: object_store::RetryConfig,
-    ) -> Result<GcsBucket> {
+    pub(crate) fn open(bucket: &str, options: &Options, reach: Reach) -> Result<GcsBucket> {
         let fail = |e| errors::from_client(e, "open", format!("gs://{bucket}"));
         let mut builder = GoogleCloudStorageBuilder::new()
-            .with_client_options(client)
-            .with_retry(retry);
+            .with_client_options(reach.client)
+            .with_retry(reach.retry)
+            .with_http_connector(reach.connector);
         for (name, value) in options.with_prefix("GOOGLE_") {
             if let Ok(key) = name.to_ascii_lowercase().parse::<GoogleConfigKey>() {
                 builder = builder.with_config(key, value);

@@ -25,16 +25,21 @@ use staging::temporary_name;
 
 pub(crate) use staging::Staged;
 
+/// The folder in which this crate keeps notes beside what they are about.
+const OWN_FOLDER: &str = ".forkpoint";
 const BUFFER_BYTES: usize = 1024 * 1024;
 /// Up to here one read and one write cost less than asking the kernel for a reflink or a copy, in bytes.
 const SMALL_BYTES: u64 = 32 * 1024;
 
 /// Our error for one of the file system's.
 pub(crate) fn from_io(e: io::Error, operation: &'static str, at: &Location) -> Error {
+    if let Some(full) = Error::of_full(&e) {
+        return full.during(operation).at(at).caused_by(e);
+    }
     let kind = match e.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
         io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        io::ErrorKind::PermissionDenied => ErrorKind::Denied,
         io::ErrorKind::InvalidFilename
         | io::ErrorKind::InvalidInput
         | io::ErrorKind::IsADirectory => ErrorKind::Invalid,
@@ -148,6 +153,7 @@ pub(crate) fn list(folder: &Location) -> Result<Vec<(Location, Stat)>> {
             }
             other => other.map_err(|e| from_io(e, "list", &folder))?,
         };
+        let mut own = None;
         for entry in entries {
             let entry = entry.map_err(|e| from_io(e, "list", &folder))?;
             let name = entry.file_name().into_string().map_err(|name| {
@@ -161,7 +167,10 @@ pub(crate) fn list(folder: &Location) -> Result<Vec<(Location, Stat)>> {
             let at = folder.with_key(format!("{}/{name}", folder.key()).trim_start_matches('/'));
             let kind = entry.file_type().map_err(|e| from_io(e, "list", &at))?;
             if kind.is_dir() {
-                pending.push(at);
+                match name.as_str() {
+                    OWN_FOLDER => own = Some(at),
+                    _ => pending.push(at),
+                }
                 continue;
             }
             match fs::metadata(path_of(&at)) {
@@ -193,6 +202,9 @@ pub(crate) fn list(folder: &Location) -> Result<Vec<(Location, Stat)>> {
                 Err(e) => return Err(from_io(e, "list", &at)),
             }
         }
+        // Taken next, as services list it before what lies beside it: notes of what is under way must be seen
+        // before the commit object that makes them superfluous is looked for.
+        pending.extend(own);
     }
     Ok(found)
 }
@@ -422,6 +434,29 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = Location::parse(dir.path().to_str().unwrap()).unwrap();
         (dir, at)
+    }
+
+    #[test]
+    fn notes_are_listed_before_what_they_are_about() {
+        let (_dir, root) = folder();
+        // Folders come in the order of the file system: enough of them that not all come after the notes.
+        for job in ["a", "b"] {
+            for n in 0..20 {
+                put(&root.join(&format!("{job}/chk-{n}/x")).unwrap(), b"x", true).unwrap();
+            }
+            let note = root.join(&format!("{job}/.forkpoint/pins/chk-1/p.json"));
+            put(&note.unwrap(), b"x", true).unwrap();
+        }
+        let names: Vec<String> = list(&root)
+            .unwrap()
+            .into_iter()
+            .map(|(at, _)| root.strip(&at).unwrap().to_string())
+            .collect();
+        assert_eq!(names.len(), 42);
+        for job in ["a/", "b/"] {
+            let first = names.iter().find(|name| name.starts_with(job)).unwrap();
+            assert!(first.contains("/.forkpoint/"), "{names:?}");
+        }
     }
 
     #[test]

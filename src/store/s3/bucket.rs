@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 use super::super::digest::Sha256Sum;
 use super::super::errors;
-use super::super::http::encode_key;
+use super::super::http::{Reach, encode_key};
 use super::super::options::Options;
 use super::super::options::{check_endpoint, check_name};
 
@@ -41,16 +41,12 @@ impl fmt::Debug for S3Bucket {
 
 impl S3Bucket {
     /// Makes the client for `bucket` from the `AWS_*` settings.
-    pub(crate) fn open(
-        bucket: &str,
-        options: &Options,
-        client: object_store::ClientOptions,
-        retry: object_store::RetryConfig,
-    ) -> Result<S3Bucket> {
+    pub(crate) fn open(bucket: &str, options: &Options, reach: Reach) -> Result<S3Bucket> {
         let fail = |e| errors::from_client(e, "open", format!("s3://{bucket}"));
         let mut builder = AmazonS3Builder::new()
-            .with_client_options(client)
-            .with_retry(retry);
+            .with_client_options(reach.client)
+            .with_retry(reach.retry)
+            .with_http_connector(reach.connector);
         for (name, value) in options.with_prefix("AWS_") {
             if let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
                 builder = builder.with_config(key, value);
