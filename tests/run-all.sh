@@ -19,4 +19,7 @@ if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
   exit 1
 fi
 cd "$root"
-exec tests/with-emulators.sh cargo test --workspace --locked "$@"
+if [ $# -gt 0 ]; then
+  exec tests/with-emulators.sh cargo test --workspace --locked "$@"
+fi
+exec tests/with-emulators.sh tests/side-by-side.sh

@@ -381,7 +381,6 @@ pub(crate) fn answered_badly<T>(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
