@@ -44,7 +44,7 @@ pub async fn execute(
 ) -> Result<Executed> {
     let destinations: Vec<Location> = tasks.iter().map(|t| t.destination.clone()).collect();
     progress.begin("looking for finished objects", destinations.len() as u64, 0);
-    let there = stores.stat_all(&destinations).await?;
+    let there = stores.stat_places(&destinations).await?;
     progress.end();
 
     progress.begin(

@@ -339,7 +339,8 @@ impl Stores {
             }
             match self.find(&item.destination).await {
                 Ok(Some(there)) => {
-                    return match self.is_duplicate(item, &there, None).await? {
+                    let receipt = journal.and_then(|j| j.receipt(&item.destination));
+                    return match self.is_duplicate(item, &there, receipt.as_ref()).await? {
                         true => Ok(ItemOutcome::Reused),
                         false => Err(taken(&item.destination)),
                     };

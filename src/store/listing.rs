@@ -132,6 +132,28 @@ impl Stores {
     ///
     /// The first error other than a missing object.
     pub async fn stat_all(&self, wanted: &[Location]) -> Result<HashMap<Location, Option<Stat>>> {
+        self.look(wanted, Unlisted::LookedAt).await
+    }
+
+    /// The same of places that are about to be written with create-only requests: what a listing that
+    /// came to its end does not show is taken to be absent, for if it is there after all it will be kept.
+    /// One request per 1,000 objects of a folder where many are wanted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stores::stat_all`].
+    pub(crate) async fn stat_places(
+        &self,
+        wanted: &[Location],
+    ) -> Result<HashMap<Location, Option<Stat>>> {
+        self.look(wanted, Unlisted::Absent).await
+    }
+
+    async fn look(
+        &self,
+        wanted: &[Location],
+        unlisted: Unlisted,
+    ) -> Result<HashMap<Location, Option<Stat>>> {
         let mut by_folder: BTreeMap<Option<Location>, Vec<&Location>> = BTreeMap::new();
         for at in wanted {
             by_folder.entry(at.parent()).or_default().push(at);
@@ -139,18 +161,23 @@ impl Stores {
         let mut found: HashMap<Location, Option<Stat>> = HashMap::with_capacity(wanted.len());
         let mut single: Vec<Location> = Vec::new();
         for (folder, objects) in by_folder {
+            let mut whole = false;
             if let Some(folder) = &folder
                 && objects.len() >= LISTING_PAYS_FROM
-                && can_list_instead(folder.provider())
+                && can_list(folder.provider(), unlisted)
             {
-                self.list_into(folder, &objects, &mut found).await?;
+                whole = self.list_into(folder, &objects, &mut found).await?;
             }
-            single.extend(
-                objects
-                    .into_iter()
-                    .filter(|at| !found.contains_key(*at))
-                    .cloned(),
-            );
+            for at in objects {
+                let listed = found.contains_key(at);
+                if listed && tells_all(at.provider()) {
+                    continue;
+                }
+                match !listed && whole && unlisted == Unlisted::Absent {
+                    true => drop(found.insert(at.clone(), None)),
+                    false => single.push(at.clone()),
+                }
+            }
         }
         let looks: Vec<(Location, Option<Stat>)> = futures::stream::iter(single)
             .map(|at| async move {
@@ -165,13 +192,13 @@ impl Stores {
     }
 
     /// Adds those of `objects` that a listing of `folder` shows. A listing that fails on an odd
-    /// key, or that shows mostly strangers, just adds less.
+    /// key, or that shows mostly strangers, just adds less. True if nothing more can be there.
     async fn list_into(
         &self,
         folder: &Location,
         objects: &[&Location],
         found: &mut HashMap<Location, Option<Stat>>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let looked_for: HashMap<&str, &Location> =
             objects.iter().map(|at| (at.key(), *at)).collect();
         let mut left = objects.len();
@@ -183,7 +210,7 @@ impl Stores {
                 // No right to list, or a key that the client cannot address: that is no reason to
                 // fail, the objects may be there and readable.
                 Err(e) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::Unsupported) => {
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(e) => return Err(e),
             };
@@ -193,23 +220,36 @@ impl Stores {
                         left -= 1;
                     }
                     if left == 0 {
-                        return Ok(());
+                        return Ok(true);
                     }
                 }
                 None => {
                     strangers += 1;
                     if strangers > STRANGERS_PER_OBJECT * objects.len() {
-                        return Ok(());
+                        return Ok(false);
                     }
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
-/// Google's listing shows no generations, which its copies are pinned to; a local folder is
-/// looked at file by file at the same cost.
-fn can_list_instead(provider: Provider) -> bool {
-    !matches!(provider, Provider::Gcs | Provider::Local)
+/// What to think of an object that a listing of its folder does not show.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unlisted {
+    /// It is looked at, so that nobody takes it for lost.
+    LookedAt,
+    /// It is not there.
+    Absent,
+}
+
+/// A local folder is looked at file by file at the same cost.
+fn can_list(provider: Provider, unlisted: Unlisted) -> bool {
+    provider != Provider::Local && (unlisted == Unlisted::Absent || tells_all(provider))
+}
+
+/// Google's listing shows no generations, which its copies are pinned to.
+fn tells_all(provider: Provider) -> bool {
+    provider != Provider::Gcs
 }

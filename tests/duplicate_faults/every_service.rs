@@ -1,9 +1,13 @@
 //! What holds on all services alike.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forkpoint::ErrorKind;
-use forkpoint::store::DuplicateOptions;
+use forkpoint::progress::{Cancel, Silent};
+use forkpoint::restore::{ExecuteOptions, Task, execute};
+use forkpoint::snapshot::Scope;
+use forkpoint::store::{DuplicateOptions, Journal, Method};
 
 use crate::fault::{Action, Kind, Rule, Service};
 use crate::{Bench, assert_kind};
@@ -321,6 +325,61 @@ async fn chances_of_everything_end_in_the_right_state_or_an_error() {
         if bench.service != Service::Azure {
             assert_eq!(bench.server.log().count(Kind::Get), 0);
         }
+    })
+    .await;
+}
+
+/// What a plan costs: a request per object, and one more per 1,000. A second run copies nothing, and takes
+/// the receipts for it.
+#[tokio::test]
+async fn the_objects_of_a_plan_take_one_request_each() {
+    const OBJECTS: usize = 300;
+    on_all(async |bench| {
+        let (service, stores) = (bench.service, &bench.stores);
+        let (from, few) = (bench.bucket(0), OBJECTS as u64 / 20);
+        bench
+            .server
+            .fill(service, &from, "data/", OBJECTS as u64, 10);
+        let places: Vec<_> = (0..OBJECTS)
+            .map(|n| bench.at(0, &format!("data/{n:08}")))
+            .collect();
+        let seen = stores.stat_all(&places).await.unwrap();
+        let task = |(n, source): (usize, &forkpoint::store::Location)| {
+            let stat = seen[source].clone().unwrap();
+            Task {
+                source: source.clone(),
+                destination: bench.at(1, &format!("fork/shared/{n:08}")),
+                size: stat.size,
+                method: Method::S3Copy,
+                reason: "only what is seen of the source counts here".into(),
+                scope: Scope::Shared,
+                source_tag: stat.tag,
+                source_version: stat.version,
+                storage_class: None,
+            }
+        };
+        let tasks: Vec<Task> = places.iter().enumerate().map(task).collect();
+        let run = async || {
+            let journal = Journal::open(stores, &bench.at(1, "fork"), "plan")
+                .await
+                .unwrap();
+            let options = ExecuteOptions::default();
+            let (journal, cancel) = (Arc::new(journal), Cancel::default());
+            bench.server.log().reset();
+            let done = execute(stores, &tasks, &journal, &options, &Silent, &cancel).await;
+            let done = done.unwrap();
+            (done.copied, done.reused, bench.server.log().total())
+        };
+        let (copied, reused, requests) = run().await;
+        assert_eq!((copied, reused), (OBJECTS as u64, 0), "{service:?}");
+        let counters = bench.server.log().counters();
+        assert!(
+            requests <= copied + few,
+            "{requests} on {service:?}: {counters:?}"
+        );
+        let (copied, reused, _) = run().await;
+        assert_eq!((copied, reused), (0, OBJECTS as u64), "{service:?}");
+        assert_eq!(bench.server.log().count(bench.copy_kind()), 0);
     })
     .await;
 }
