@@ -51,7 +51,7 @@ pub(crate) fn encode_part(key: &str) -> String {
 }
 
 /// How the clients of object_store reach their services.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Reach {
     pub(crate) client: ClientOptions,
     pub(crate) retry: RetryConfig,

@@ -191,7 +191,7 @@ mod tests {
         let options = Options::default()
             .with("AWS_ACCESS_KEY_ID", "id")
             .with("AWS_SECRET_ACCESS_KEY", "secret");
-        let bucket = S3Bucket::open("b", &options, Default::default(), Default::default()).unwrap();
+        let bucket = S3Bucket::open("b", &options, Reach::default()).unwrap();
         let request = || {
             let mut request = bucket.request(HttpMethod::PUT, "key", "").unwrap();
             *request.body_mut() = bytes::Bytes::from_static(b"abc").into();
