@@ -186,7 +186,10 @@ async fn against(
                     ErrorKind::Incomplete,
                     "an object of the original is not there: nothing can be compared with it",
                 )
-                .at(source));
+                .at(source)
+                .hint(
+                    "the original's metadata names this place: one that has lost files, or that another tool has moved, cannot be compared with",
+                ));
             }
         }
     }
