@@ -14,7 +14,7 @@ use super::{Output, exit, interrupt};
 /// references, commit, and prove that nothing refers to the original any more.
 ///
 /// Stopped or killed, the same command goes on where it was.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     what: What,

@@ -8,7 +8,7 @@ use crate::store::Stores;
 
 use super::location;
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct Lookups {
     /// The snapshot was copied here by another tool: look up references below this old place
     /// below the snapshot's real one. OLD alone: the new place is found among the folders above

@@ -28,7 +28,6 @@ mod why;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -154,7 +153,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(runtime) => runtime,
         Err(e) => return fail(&Error::new(ErrorKind::Internal, e.to_string())),
     };
-    let cli = Arc::new(cli);
     match runtime.block_on(run(&cli)) {
         Ok(output) => match print(cli.global.format, &output) {
             Ok(()) => output.code,
@@ -177,7 +175,7 @@ fn parse(args: Vec<OsString>) -> std::result::Result<Cli<Verb>, clap::Error> {
     Cli::try_parse_from(args)
 }
 
-async fn run(cli: &Arc<Cli<Verb>>) -> Result<Output> {
+async fn run(cli: &Cli<Verb>) -> Result<Output> {
     let draws = match &cli.verb {
         Verb::Plan(args) => args.draws(),
         Verb::Lineage(_) => true,
@@ -212,12 +210,16 @@ async fn run(cli: &Arc<Cli<Verb>>) -> Result<Output> {
         Verb::Clean(args) => clean::run(args, &stores, &ui).await,
         Verb::Show(args) => show::run(args, &stores, &ui).await,
         Verb::Plan(args) => plan::run(args, &stores, &ui).await,
-        // On the runtime's own threads: this one would be woken for every object that is done.
-        Verb::Run(_) | Verb::Fork(_) => tokio::spawn(copy(Arc::clone(cli), stores, ui))
-            .await
-            .unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic())),
+        Verb::Run(args) => {
+            let args = args.clone();
+            on_threads(async move { run::run(&args, &stores, &ui).await }).await
+        }
         Verb::Commit(args) => commit::run(args, &stores, &ui).await,
         Verb::Abandon(args) => abandon::run(args, &stores, &ui).await,
+        Verb::Fork(args) => {
+            let args = args.clone();
+            on_threads(async move { fork::run(&args, &stores, &ui).await }).await
+        }
         Verb::Verify(args) => verify::run(args, &stores, &ui).await,
         Verb::Duplicate(args) => duplicate::run(args, &stores, &ui).await,
         Verb::Probe(args) => probe::run(args, &stores, &ui).await,
@@ -227,13 +229,12 @@ async fn run(cli: &Arc<Cli<Verb>>) -> Result<Output> {
     }
 }
 
-/// The verbs that copy many objects.
-async fn copy(cli: Arc<Cli<Verb>>, stores: Stores, ui: Ui) -> Result<Output> {
-    match &cli.verb {
-        Verb::Run(args) => run::run(args, &stores, &ui).await,
-        Verb::Fork(args) => fork::run(args, &stores, &ui).await,
-        _ => Err(Error::new(ErrorKind::Internal, "not a verb that copies")),
-    }
+/// Runs a verb that copies many objects on the runtime's own threads: the one that waits for them all would be
+/// woken for every object that is done.
+async fn on_threads(work: impl Future<Output = Result<Output>> + Send + 'static) -> Result<Output> {
+    tokio::spawn(work)
+        .await
+        .unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()))
 }
 
 fn print(format: Format, output: &Output) -> Result<()> {

@@ -68,7 +68,7 @@ impl Args {
 }
 
 /// What to fork, and where to: shared by `plan` and `fork`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct What {
     /// The snapshot: the folder that holds `_metadata`, such as s3://bucket/job/chk-42.
     snapshot: String,

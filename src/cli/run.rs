@@ -14,7 +14,7 @@ use super::{Output, exit, interrupt, location};
 ///
 /// It may be run again, at the same time and on other machines: what is there is not copied again.
 /// When all workers have ended, `forkpoint commit` makes the fork.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
     /// The plan, as `forkpoint plan --workers N --out PLAN` wrote it: a file or a URL.
     plan: String,

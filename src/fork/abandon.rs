@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::restore::RestorePlan;
-use crate::store::{Journal, Location, Stat, Stores};
+use crate::store::{Journal, Location, OWN_FOLDER, Stat, Stores};
 
 use super::document::understand_plan;
 use super::site::Site;
@@ -83,7 +83,7 @@ pub async fn abandon(
             }
             Err(e) => return Err(e),
         };
-    let note_folder = root.join(".forkpoint")?;
+    let note_folder = root.join(OWN_FOLDER)?;
     if let Some((_, at)) = places
         .iter()
         .find(|(_, at)| !root.contains(at) || note_folder.contains(at))

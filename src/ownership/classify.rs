@@ -18,6 +18,9 @@ use super::verdict::{NeedReason, recorded_needs};
 /// takes, since what a running one has uploaded is referred to by nothing yet. In milliseconds.
 pub const MIN_AGE_MS: u64 = 24 * 3_600_000;
 
+/// Why a snapshot stays in a clean that has no rules, or that is not in the roots to be cleaned.
+pub(crate) const NO_RULE: &str = "no rule lets it go";
+
 /// How a root is cleaned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CleanPolicy {
@@ -385,9 +388,7 @@ fn fates(
         if (policy.keep.is_empty() || !roots.iter().any(|root| root.contains(&node.directory)))
             && stays.is_empty()
         {
-            stays.push(StayReason::Retention(RetentionReason::Rule(
-                "no rule lets it go".into(),
-            )));
+            stays.push(StayReason::Retention(RetentionReason::Rule(NO_RULE.into())));
         }
         Fate {
             snapshot: node.id.clone(),

@@ -2,12 +2,9 @@
 //! orphan; everything else is a stranger, and stays.
 
 use crate::snapshot::format_of;
-use crate::store::Location;
+use crate::store::{Location, OWN_FOLDER};
 
 use super::names::is_odd;
-
-/// The folder of what this crate itself keeps beside snapshots.
-pub(crate) const OWN_FOLDER: &str = ".forkpoint";
 
 /// What a key is by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]

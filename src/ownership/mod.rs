@@ -26,6 +26,7 @@ mod verdict;
 
 pub use access::Access;
 pub use claim::{ClaimReport, ClaimRequest, Claimed, Conflict, claim, find_conflicts, release};
+pub(crate) use classify::NO_RULE;
 pub use classify::{
     Cause, Class, Classified, CleanPolicy, Doubt, Fate, MIN_AGE_MS, StayReason, classify,
 };

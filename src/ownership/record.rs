@@ -12,10 +12,9 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::RestoreMode;
-use crate::store::Location;
+use crate::store::{Location, OWN_FOLDER};
 
 use super::access::Access;
-use super::layout::OWN_FOLDER;
 
 /// The newest version of every record that is written and read.
 pub(crate) const RECORD_VERSION: u32 = 1;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::ownership::{
-    Answer, Class, CleanOutlook, MIN_AGE_MS, NeedReason, ObjectOutlook, ObjectVerdict, Verdict,
-    human_millis,
+    Answer, Class, CleanOutlook, MIN_AGE_MS, NO_RULE, NeedReason, ObjectOutlook, ObjectVerdict,
+    Verdict, human_millis,
 };
 
 use super::clean::stay_text;
@@ -146,9 +146,6 @@ pub fn object_outlook_text(outlook: &ObjectOutlook) -> String {
     };
     format!("  {command} would {what} it: {why}\n")
 }
-
-/// What a clean without rules says of every snapshot.
-const NO_RULE: &str = "no rule lets it go";
 
 fn blocked(command: &str) -> String {
     format!("  {command} would delete nothing while evidence is missing\n")

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Location, Stores};
+use crate::store::{Location, OWN_FOLDER, Stores};
 
 /// The newest version of the note that is written and read.
 const VERSION: u32 = 1;
@@ -41,7 +41,7 @@ impl Attempt {
     ///
     /// None for a folder with a name.
     pub fn location(root: &Location, snapshot: &Location) -> Result<Location> {
-        root.join(&format!(".forkpoint/{}.json", snapshot.name()))
+        root.join(&format!("{OWN_FOLDER}/{}.json", snapshot.name()))
     }
 
     /// Is a fork under way there, and is it this one? One request.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::store::{Location, Stores};
+use crate::store::{Location, OWN_FOLDER, Stores};
 
 use super::destination::Layout;
 
@@ -51,7 +51,7 @@ impl Ground {
             root.clone(),
             root.join("shared")?,
             root.join("taskowned")?,
-            root.join(".forkpoint")?,
+            root.join(OWN_FOLDER)?,
             layout.snapshot().clone(),
         ];
         Ok(Ground {

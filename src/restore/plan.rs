@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::snapshot::{Scope, Snapshot};
-use crate::store::{Choice, Location, Method, Stat};
+use crate::store::{Choice, Location, Method, OWN_FOLDER, Stat};
 
 use super::destination::Layout;
 
@@ -112,7 +112,7 @@ pub fn places_of(
     let mut places: Vec<Location> = Vec::with_capacity(snapshot.objects.len());
     let reserved = [
         layout.snapshot().join(commit_object)?,
-        layout.root().join(".forkpoint")?,
+        layout.root().join(OWN_FOLDER)?,
     ];
     for object in &snapshot.objects {
         let destination = layout.place(object)?;

@@ -115,7 +115,7 @@ pub(crate) fn from_answer(
             ErrorKind::Unsupported,
             format!("the service does not offer this request ({said})"),
         ),
-        (507, _) | (_, "XMinioStorageFull" | "XMinioAdminBucketQuotaExceeded") => full(&said),
+        (status, code) if status == 507 || FULL_CODES.contains(&code) => full(&said),
         (400, _) => (
             ErrorKind::Invalid,
             format!("the service refused the request ({said})"),
@@ -136,6 +136,8 @@ pub(crate) fn from_answer(
 const CREDENTIALS_HINT: &str =
     "check the credentials, whether they have expired, and what they may do in this bucket";
 
+/// What servers call it that there is no space, or that a bucket's limit is reached.
+const FULL_CODES: [&str; 2] = ["XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"];
 const ROOM_HINT: &str =
     "make room in the store, or raise the bucket's quota; then run the same command again";
 
@@ -146,8 +148,7 @@ fn full(said: &str) -> (ErrorKind, String) {
 
 /// True for the words of a server that has no space, or whose bucket has a limit that is reached.
 fn says_full(text: &str) -> bool {
-    let codes = ["XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"];
-    text.contains(" 507 ") || codes.iter().any(|code| text.contains(code))
+    text.contains(" 507 ") || FULL_CODES.iter().any(|code| text.contains(code))
 }
 
 /// True if the service asks us to slow down.

@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
-use super::Stat;
 use super::errors;
 use super::location::Location;
 use super::open::{Backend, Stores};
 use super::receipt::Receipt;
 use super::unfinished::{Unfinished, UnfinishedLog};
+use super::{OWN_FOLDER, Stat};
 
 /// Largest journal object that is read, in bytes.
 const LIMIT_BYTES: u64 = 64 * 1024 * 1024;
@@ -72,10 +72,13 @@ impl Journal {
     ///
     /// If there is a journal that cannot be read.
     pub async fn open(stores: &Stores, root: &Location, id: &str) -> Result<Journal> {
-        let folder = root.join(&format!(".forkpoint/{id}"))?;
+        let folder = root.join(&format!("{OWN_FOLDER}/{id}"))?;
         // A link would lead the journal, and its removal, to somebody else's files.
         if stores.real(&folder).await?
-            != stores.real(root).await?.join(&format!(".forkpoint/{id}"))?
+            != stores
+                .real(root)
+                .await?
+                .join(&format!("{OWN_FOLDER}/{id}"))?
         {
             return Err(Error::refused("the folder of the journal is a link").at(&folder));
         }

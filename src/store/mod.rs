@@ -72,6 +72,9 @@ pub use upload::{Content, UploadOptions, Uploaded};
 pub(crate) use errors::{is_missing_bucket, is_missing_object};
 pub(crate) use location::{normalize, split_text};
 
+/// The folder in which this crate keeps notes, beside what they are about.
+pub(crate) const OWN_FOLDER: &str = ".forkpoint";
+
 /// Opens the store that a location lies in, with settings from the environment. No request.
 ///
 /// # Errors

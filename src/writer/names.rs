@@ -2,12 +2,9 @@
 
 use crate::error::Result;
 use crate::snapshot::native::{COMMIT_OBJECT, ManifestKind};
-use crate::store::{Location, Sha256Sum};
+use crate::store::{Location, OWN_FOLDER, Sha256Sum};
 
 use super::order::{is_attempt, uuid_of};
-
-/// The folder of what this crate itself keeps in the folder of a job.
-const OWN: &str = ".forkpoint";
 
 /// The folder of a snapshot.
 pub(super) fn directory(
@@ -61,7 +58,7 @@ pub(super) fn is_of_attempt(at: &Location, attempt: &str) -> bool {
 
 /// The folder of lists of uploads.
 pub(super) fn uploads(home: &Location) -> Result<Location> {
-    home.join(&format!("{OWN}/uploads"))
+    home.join(&format!("{OWN_FOLDER}/uploads"))
 }
 
 /// The folder of one subtask's.
@@ -93,17 +90,17 @@ pub(super) fn upload_list(number: i64, attempt: &str, nonce: u64, counter: u64) 
 
 /// The folder of notes of commits.
 pub(super) fn commits(home: &Location) -> Result<Location> {
-    home.join(&format!("{OWN}/commits"))
+    home.join(&format!("{OWN_FOLDER}/commits"))
 }
 
 /// What says that an attempt has won. Kept until a later snapshot of the job has its own.
 pub(super) fn commit_note(home: &Location, number: i64, attempt: &str) -> Result<Location> {
-    home.join(&format!("{OWN}/commits/{number:020}-{attempt}.json"))
+    home.join(&format!("{OWN_FOLDER}/commits/{number:020}-{attempt}.json"))
 }
 
 /// Number and attempt of such a note.
 pub(super) fn of_commit_note(at: &Location) -> Option<(i64, &str)> {
-    let folder = format!("{OWN}/commits");
+    let folder = format!("{OWN_FOLDER}/commits");
     let is_note = at.key().rsplit_once('/')?.0.ends_with(&folder);
     let (number, attempt) = at.name().strip_suffix(".json")?.split_once('-')?;
     (is_note && is_attempt(attempt)).then(|| Some((number.parse().ok()?, attempt)))?
@@ -116,7 +113,7 @@ pub(super) fn pin(number: i64, attempt: &str) -> String {
 
 /// The number of the attempt that wrote a pin, if one did.
 pub(super) fn number_of_pin(at: &Location) -> Option<i64> {
-    let is_pin = at.key().contains(&format!("{OWN}/pins/"));
+    let is_pin = at.key().contains(&format!("{OWN_FOLDER}/pins/"));
     let (number, attempt) = at
         .name()
         .strip_suffix(".json")?
@@ -127,7 +124,7 @@ pub(super) fn number_of_pin(at: &Location) -> Option<i64> {
 
 /// The folder of all of these.
 pub(super) fn own(home: &Location) -> Result<Location> {
-    home.join(OWN)
+    home.join(OWN_FOLDER)
 }
 
 /// The commit object of a snapshot.

@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 
+use super::OWN_FOLDER;
 use super::duplicate::Copied;
 use super::location::Location;
 use super::method::Method;
@@ -25,8 +26,6 @@ use staging::temporary_name;
 
 pub(crate) use staging::Staged;
 
-/// The folder in which this crate keeps notes beside what they are about.
-const OWN_FOLDER: &str = ".forkpoint";
 const BUFFER_BYTES: usize = 1024 * 1024;
 /// Up to here one read and one write cost less than asking the kernel for a reflink or a copy, in bytes.
 const SMALL_BYTES: u64 = 32 * 1024;
