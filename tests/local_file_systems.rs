@@ -64,20 +64,23 @@ fn on_btrfs_a_duplicate_shares_blocks() {
     blocks_are_shared_and_copies_independent(&["mkfs.btrfs", "-q"]);
 }
 
+/// A file system in memory; false where nobody may mount one.
+fn mount_tmpfs(at: &Path, options: &str) -> bool {
+    let done = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+        .arg(at)
+        .stderr(Stdio::null())
+        .status();
+    done.is_ok_and(|s| s.success())
+}
+
 /// A disk that is full: nothing half-written is seen, and the same command goes on when there is room.
 #[tokio::test]
 async fn a_full_disk_stops_a_fork_that_then_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let small = dir.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    let mount = |options: &str| {
-        let done = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(&small)
-            .stderr(Stdio::null())
-            .status();
-        done.is_ok_and(|s| s.success())
-    };
+    let mount = |options: &str| mount_tmpfs(&small, options);
     if !mount("size=100k") {
         let _ = writeln!(
             std::io::stderr(),
@@ -115,14 +118,7 @@ fn a_disk_that_takes_no_more_is_named_with_what_helps() {
     let dir = tempfile::tempdir().unwrap();
     let small = dir.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    let mount = |options: &str| {
-        let done = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(&small)
-            .stderr(Stdio::null())
-            .status();
-        done.is_ok_and(|s| s.success())
-    };
+    let mount = |options: &str| mount_tmpfs(&small, options);
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("large"), vec![7; 1 << 20]).unwrap();

@@ -2,17 +2,15 @@
 
 use crate::fault::{Action, FaultServer, Kind, Rule, Service};
 use crate::support::lab::Lab;
-use async_trait::async_trait;
+use crate::tampered::Tampered;
 use bytes::Bytes;
+use forkpoint::ErrorKind;
 use forkpoint::ownership::clean::{
     ApplyOptions, PlanSource, SpareReason, Status, apply_plan, plan_clean,
 };
 use forkpoint::ownership::{Access, CleanPolicy, Lineage, MissingReason, survey, usage};
 use forkpoint::progress::{Cancel, Silent};
-use forkpoint::store::{Location, Stat, Stores};
-use forkpoint::{Error, ErrorKind, Result};
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use forkpoint::store::Location;
 
 const SERVICES: [Service; 3] = [Service::S3, Service::Gcs, Service::Azure];
 
@@ -243,51 +241,6 @@ async fn a_thousand_objects_are_deleted_with_one_request_and_few_by_sixteen_at_o
     }
 }
 
-/// A store whose listings end early and say nothing, as far as one call is told to.
-struct Cut {
-    inner: Stores,
-    after: usize,
-}
-
-#[async_trait]
-impl Access for Cut {
-    fn now(&self) -> u64 {
-        self.inner.now()
-    }
-    fn random(&self) -> u64 {
-        self.inner.random()
-    }
-    fn list(&self, folder: &Location) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
-        let inner = Access::list(&self.inner, folder)?;
-        let after = self.after;
-        let sorted = async move {
-            let mut all: Vec<(Location, Stat)> = inner.map(|one| one.unwrap()).collect().await;
-            all.sort_by(|a, b| a.0.cmp(&b.0));
-            futures::stream::iter(all.into_iter().take(after).map(Ok::<_, Error>))
-        };
-        Ok(futures::stream::once(sorted).flatten().boxed())
-    }
-    async fn read(&self, at: &Location, limit: u64) -> Result<Bytes> {
-        self.inner.read(at, limit).await
-    }
-    async fn find(&self, at: &Location) -> Result<Option<Stat>> {
-        self.inner.find(at).await
-    }
-    async fn create(&self, at: &Location, bytes: Bytes) -> Result<()> {
-        Access::create(&self.inner, at, bytes).await
-    }
-    async fn delete(&self, at: &Location) -> Result<()> {
-        self.inner.delete(at).await
-    }
-    async fn delete_all(&self, objects: Vec<Location>) -> Vec<(Location, Result<()>)> {
-        self.inner.delete_all(objects).await
-    }
-    async fn real(&self, at: &Location) -> Result<Location> {
-        self.inner.real(at).await
-    }
-    async fn remove_empty_folders(&self, _: &Location, _: &Location) {}
-}
-
 #[tokio::test]
 async fn a_listing_that_is_cut_short_without_a_word_never_costs_an_object_in_use() {
     let options = ApplyOptions {
@@ -298,10 +251,7 @@ async fn a_listing_that_is_cut_short_without_a_word_never_costs_an_object_in_use
         for at_plan in [true, false] {
             let lab = Lab::new();
             laid(&lab).await;
-            let cut = Cut {
-                inner: lab.stores.clone(),
-                after,
-            };
+            let cut = Tampered::cut_after(&lab.stores, after);
             let whole = lab.stores.clone();
             let (first, second): (&dyn Access, &dyn Access) = if at_plan {
                 (&cut, &whole)

@@ -13,4 +13,5 @@ mod races;
 mod reports;
 #[path = "../support/mod.rs"]
 mod support;
+mod tampered;
 mod why;

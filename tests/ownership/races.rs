@@ -1,13 +1,11 @@
 //! What is used by something that is not there yet, against a clean that runs at that very moment: each test lets
 //! one party stop at a certain call to the store, and the other one do all that it does.
 
-use std::sync::Mutex;
-
 use crate::fault::{Action, FaultServer, Gate, Kind, Rule};
 use crate::support::at;
 use crate::support::engine::{checkpoint, fresh, from, job, round, start, write_all};
 use crate::support::lab::Lab;
-use async_trait::async_trait;
+use crate::tampered::Tampered;
 use bytes::Bytes;
 use forkpoint::Result;
 use forkpoint::ownership::clean::{
@@ -18,11 +16,22 @@ use forkpoint::ownership::{
 };
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::snapshot::RestoreMode;
-use forkpoint::store::{Location, Stat, Stores};
+use forkpoint::store::{Location, Stores};
 use forkpoint::verify::verify;
 use forkpoint::writer::Details;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+
+/// A server of S3 with the folder of two jobs.
+async fn served() -> (FaultServer, Stores, Location) {
+    let server = FaultServer::start().await;
+    let stores = server.stores();
+    (server, stores, at("s3://one/jobs"))
+}
+
+/// Where the first snapshot of the job is that others are started from.
+async fn first_snapshot(stores: &Stores, root: &Location) -> Location {
+    let running = fresh(stores, &root.join("source").unwrap(), &job()).await;
+    checkpoint(stores, &running, round(1)).await.directory
+}
 
 /// A plan for what is older than no time at all.
 async fn plan(stores: &Stores, root: &Location, keep: &[&str]) -> PlanSource {
@@ -67,12 +76,9 @@ async fn duplicates_of_an_earlier_attempt_are_no_orphans_while_the_first_checkpo
 }
 
 async fn duplicates_are_no_orphans(folder: &str) {
-    let server = FaultServer::start().await;
-    let (stores, root) = (server.stores(), at("s3://one/jobs"));
-    let (source, home) = (root.join("source").unwrap(), root.join(folder).unwrap());
-    let running = fresh(&stores, &source, &job()).await;
-    let snapshot = checkpoint(&stores, &running, round(1)).await.directory;
-    let no_claim = from(&snapshot, RestoreMode::NoClaim);
+    let (server, stores, root) = served().await;
+    let home = root.join(folder).unwrap();
+    let no_claim = from(&first_snapshot(&stores, &root).await, RestoreMode::NoClaim);
     let (first, restored) = start(&stores, &home, &job(), &no_claim).await;
     let duplicates: Vec<Location> = restored
         .unwrap()
@@ -146,12 +152,9 @@ async fn a_first_checkpoint_is_not_begun_while_a_clean_deletes_orphans_beside_it
 }
 
 async fn not_begun_while_a_clean_is_at_work(folder: &str) {
-    let server = FaultServer::start().await;
-    let (stores, root) = (server.stores(), at("s3://one/jobs"));
-    let (source, home) = (root.join("source").unwrap(), root.join(folder).unwrap());
-    let running = fresh(&stores, &source, &job()).await;
-    let snapshot = checkpoint(&stores, &running, round(1)).await.directory;
-    let no_claim = from(&snapshot, RestoreMode::NoClaim);
+    let (server, stores, root) = served().await;
+    let home = root.join(folder).unwrap();
+    let no_claim = from(&first_snapshot(&stores, &root).await, RestoreMode::NoClaim);
     let (first, _) = start(&stores, &home, &job(), &no_claim).await;
     // An orphan of long ago, that a clean is about to delete.
     let orphan = home.join("shared/66ad2236-2236-4937-967c-7fc63083dab4");
@@ -182,53 +185,6 @@ async fn not_begun_while_a_clean_is_at_work(folder: &str) {
     checkpoint(&stores, &first, round(2)).await;
 }
 
-type Then = BoxFuture<'static, ()>;
-
-/// A store in which something happens between the listing and the reading of one object.
-struct Meanwhile {
-    inner: Stores,
-    at: Location,
-    then: Mutex<Option<Then>>,
-}
-
-#[async_trait]
-impl Access for Meanwhile {
-    fn now(&self) -> u64 {
-        self.inner.now()
-    }
-    fn random(&self) -> u64 {
-        self.inner.random()
-    }
-    fn list(&self, folder: &Location) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
-        Access::list(&self.inner, folder)
-    }
-    async fn read(&self, at: &Location, limit: u64) -> Result<Bytes> {
-        if *at == self.at {
-            let then = self.then.lock().unwrap().take();
-            if let Some(then) = then {
-                then.await;
-            }
-        }
-        self.inner.read(at, limit).await
-    }
-    async fn find(&self, at: &Location) -> Result<Option<Stat>> {
-        self.inner.find(at).await
-    }
-    async fn create(&self, at: &Location, bytes: Bytes) -> Result<()> {
-        Access::create(&self.inner, at, bytes).await
-    }
-    async fn delete(&self, at: &Location) -> Result<()> {
-        self.inner.delete(at).await
-    }
-    async fn delete_all(&self, objects: Vec<Location>) -> Vec<(Location, Result<()>)> {
-        self.inner.delete_all(objects).await
-    }
-    async fn real(&self, at: &Location) -> Result<Location> {
-        self.inner.real(at).await
-    }
-    async fn remove_empty_folders(&self, _: &Location, _: &Location) {}
-}
-
 /// Another service has copied the objects of a fork long ago; its commit writes the note, the commit object, and
 /// removes the note, the last two after a clean has listed everything.
 #[tokio::test]
@@ -248,14 +204,10 @@ async fn a_fork_that_ends_while_it_is_looked_at_loses_nothing() {
         .await
         .unwrap();
     let (ending, gone) = (Lab::at(lab.stores.clone(), lab.root.clone()), note.clone());
-    let access = Meanwhile {
-        inner: lab.stores.clone(),
-        at: note,
-        then: Mutex::new(Some(Box::pin(async move {
-            ending.complete("b", 4, &["b:copied"]).await;
-            ending.stores.delete(&gone).await.unwrap();
-        }))),
-    };
+    let access = Tampered::before_reading(&lab.stores, note, async move {
+        ending.complete("b", 4, &["b:copied"]).await;
+        ending.stores.delete(&gone).await.unwrap();
+    });
     let e = apply(&access, &dead).await.unwrap_err();
     assert_eq!(e.kind(), forkpoint::ErrorKind::Incomplete, "{e}");
     assert!(e.to_string().contains("has ended since"), "{e}");
@@ -297,14 +249,10 @@ async fn what_a_pin_has_kept_until_it_was_looked_at_stays_for_what_came_meanwhil
     pin(&lab.stores, &first, &request).await.unwrap();
     let pins = lab.home("a").join(".forkpoint/pins/chk-1/attempt.json");
     let (job, of) = (Lab::at(lab.stores.clone(), lab.root.clone()), first.clone());
-    let access = Meanwhile {
-        inner: lab.stores.clone(),
-        at: pins.unwrap(),
-        then: Mutex::new(Some(Box::pin(async move {
-            job.complete("a", 2, &["a:one", "a:2/own"]).await;
-            unpin(&job.stores, &of, "attempt").await.unwrap();
-        }))),
-    };
+    let access = Tampered::before_reading(&lab.stores, pins.unwrap(), async move {
+        job.complete("a", 2, &["a:one", "a:2/own"]).await;
+        unpin(&job.stores, &of, "attempt").await.unwrap();
+    });
     let report = apply(&access, &dead).await.unwrap();
     assert_eq!(
         (report.status, report.deleted),

@@ -1,0 +1,91 @@
+//! A store that is tampered with between a clean and what it sees.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forkpoint::ownership::Access;
+use forkpoint::store::{Location, Stat, Stores};
+use forkpoint::{Error, Result};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+
+pub(crate) struct Tampered {
+    inner: Stores,
+    /// Listings end after so many objects, in the order of names, and say nothing.
+    cut_after: Option<usize>,
+    /// Happens once, when this object is about to be read.
+    meanwhile: Option<(Location, Mutex<Option<BoxFuture<'static, ()>>>)>,
+}
+
+impl Tampered {
+    pub(crate) fn cut_after(inner: &Stores, objects: usize) -> Tampered {
+        Tampered {
+            inner: inner.clone(),
+            cut_after: Some(objects),
+            meanwhile: None,
+        }
+    }
+
+    pub(crate) fn before_reading(
+        inner: &Stores,
+        at: Location,
+        then: impl Future<Output = ()> + Send + 'static,
+    ) -> Tampered {
+        Tampered {
+            inner: inner.clone(),
+            cut_after: None,
+            meanwhile: Some((at, Mutex::new(Some(Box::pin(then))))),
+        }
+    }
+}
+
+#[async_trait]
+impl Access for Tampered {
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+    fn random(&self) -> u64 {
+        self.inner.random()
+    }
+    fn list(&self, folder: &Location) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
+        let inner = Access::list(&self.inner, folder)?;
+        let Some(after) = self.cut_after else {
+            return Ok(inner);
+        };
+        let sorted = async move {
+            let mut all: Vec<(Location, Stat)> = inner.map(|one| one.unwrap()).collect().await;
+            all.sort_by(|a, b| a.0.cmp(&b.0));
+            futures::stream::iter(all.into_iter().take(after).map(Ok::<_, Error>))
+        };
+        Ok(futures::stream::once(sorted).flatten().boxed())
+    }
+    async fn read(&self, at: &Location, limit: u64) -> Result<Bytes> {
+        if let Some((place, then)) = &self.meanwhile
+            && at == place
+        {
+            let then = then.lock().unwrap().take();
+            if let Some(then) = then {
+                then.await;
+            }
+        }
+        self.inner.read(at, limit).await
+    }
+    async fn find(&self, at: &Location) -> Result<Option<Stat>> {
+        self.inner.find(at).await
+    }
+    async fn create(&self, at: &Location, bytes: Bytes) -> Result<()> {
+        Access::create(&self.inner, at, bytes).await
+    }
+    async fn delete(&self, at: &Location) -> Result<()> {
+        self.inner.delete(at).await
+    }
+    async fn delete_all(&self, objects: Vec<Location>) -> Vec<(Location, Result<()>)> {
+        self.inner.delete_all(objects).await
+    }
+    async fn real(&self, at: &Location) -> Result<Location> {
+        self.inner.real(at).await
+    }
+    async fn remove_empty_folders(&self, _: &Location, _: &Location) {}
+}
