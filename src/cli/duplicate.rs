@@ -16,7 +16,7 @@ use super::{Output, exit, interrupt, location};
 
 /// Make a second, independent object with equal bytes, or a whole tree of them: server-side inside
 /// one service, by the file system on local disk, streamed between different stores.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
     /// The object, or with --recursive or --from-list the folder, to read.
     source: String,
@@ -107,6 +107,13 @@ impl Args {
         !self.recursive && self.from_list.is_none()
     }
 
+    fn places(&self) -> Result<(Location, Location)> {
+        Ok((
+            location::parse(&self.source)?,
+            location::parse(&self.destination)?,
+        ))
+    }
+
     fn options(&self) -> DuplicateOptions {
         const MIB: u64 = 1024 * 1024;
         DuplicateOptions {
@@ -135,27 +142,28 @@ impl Args {
     }
 }
 
+/// One object.
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
-    let (source, destination) = (
-        location::parse(&args.source)?,
-        location::parse(&args.destination)?,
-    );
+    let (source, destination) = args.places()?;
+    one(args, source, destination, stores, ui).await
+}
+
+/// A tree or a list.
+pub(super) async fn run_many(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let (source, destination) = args.places()?;
     let names = match args.from_list.as_deref() {
         Some(file) => Some(read_names(file)?),
         None => None,
     };
-    if args.recursive || names.is_some() {
-        let request = TreeRequest {
-            source,
-            destination,
-            names,
-            duplicate: args.options(),
-            objects_at_once: args.ceiling(),
-            verify: args.verify.map_or(Level::Size, Sure::level),
-        };
-        return tree(&request, stores, ui).await;
-    }
-    one(args, source, destination, stores, ui).await
+    let request = TreeRequest {
+        source,
+        destination,
+        names,
+        duplicate: args.options(),
+        objects_at_once: args.ceiling(),
+        verify: args.verify.map_or(Level::Size, Sure::level),
+    };
+    tree(&request, stores, ui).await
 }
 
 /// One object, large or small: as a tree of one name, so that it is resumed as a tree is.

@@ -221,7 +221,11 @@ async fn run(cli: &Cli<Verb>) -> Result<Output> {
             on_threads(async move { fork::run(&args, &stores, &ui).await }).await
         }
         Verb::Verify(args) => verify::run(args, &stores, &ui).await,
-        Verb::Duplicate(args) => duplicate::run(args, &stores, &ui).await,
+        Verb::Duplicate(args) if args.is_single() => duplicate::run(args, &stores, &ui).await,
+        Verb::Duplicate(args) => {
+            let args = args.clone();
+            on_threads(async move { duplicate::run_many(&args, &stores, &ui).await }).await
+        }
         Verb::Probe(args) => probe::run(args, &stores, &ui).await,
         Verb::Uploads(args) => uploads::run(args, &stores, &ui).await,
         #[cfg(all(feature = "blob", unix))]

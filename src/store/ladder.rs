@@ -128,15 +128,17 @@ impl Stores {
     ) -> Result<(HashMap<Level, u64>, Vec<Location>)> {
         let mut reached = HashMap::new();
         let mut different = Vec::new();
-        let mut proofs = futures::stream::iter(receipts)
+        // Owned: the compiler does not see that what takes a reference may go to other threads.
+        let mut proofs = futures::stream::iter(receipts.iter().cloned())
             .map(|receipt| async move {
-                Ok::<_, crate::Error>((receipt, self.prove(receipt, level).await?))
+                let step = self.prove(&receipt, level).await?;
+                Ok::<_, crate::Error>((receipt.destination, step))
             })
             .buffer_unordered(COMPARED_AT_ONCE);
-        while let Some((receipt, step)) = proofs.try_next().await? {
+        while let Some((destination, step)) = proofs.try_next().await? {
             match step {
                 Some(step) => *reached.entry(step).or_default() += 1,
-                None => different.push(receipt.destination.clone()),
+                None => different.push(destination),
             }
         }
         Ok((reached, different))
