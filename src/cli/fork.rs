@@ -27,9 +27,16 @@ pub(super) struct Args {
     concurrency: Option<u16>,
 }
 
+impl Args {
+    /// Objects at once, where the user says how many.
+    pub(super) fn objects_at_once(&self) -> Option<usize> {
+        self.concurrency.map(|n| usize::from(n.max(1)))
+    }
+}
+
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let mut request = args.what.request()?;
-    request.execute.objects_at_once = args.concurrency.map(|n| usize::from(n.max(1)));
+    request.execute.objects_at_once = args.objects_at_once();
     let planned = fork::plan(stores, &request, ui).await?;
     if args.dry_run {
         return Ok(Output {

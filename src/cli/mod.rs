@@ -149,6 +149,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         Verb::Duplicate(args) if args.is_single() => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
+    if let Some(threads) = threads(&cli.verb) {
+        runtime.worker_threads(threads);
+    }
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return fail(&Error::new(ErrorKind::Internal, e.to_string())),
@@ -160,6 +163,20 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         },
         Err(e) => fail(&e),
     }
+}
+
+/// Threads for a verb whose user says how many objects may be under way: for a few of them, threads would
+/// mostly wake one another. `None`: one for each processor that this process may use.
+fn threads(verb: &Verb) -> Option<usize> {
+    const OBJECTS_A_THREAD: usize = 4;
+    let objects = match verb {
+        Verb::Run(args) => args.objects_at_once(),
+        Verb::Fork(args) => args.objects_at_once(),
+        Verb::Duplicate(args) => args.ceiling(),
+        _ => None,
+    }?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    Some(objects.div_ceil(OBJECTS_A_THREAD).clamp(1, processors))
 }
 
 /// Reads the arguments. Help, version and wrong use come back as errors to be printed.

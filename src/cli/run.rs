@@ -33,6 +33,13 @@ pub(super) struct Args {
     other_services: bool,
 }
 
+impl Args {
+    /// Objects at once, where the user says how many.
+    pub(super) fn objects_at_once(&self) -> Option<usize> {
+        self.concurrency.map(|n| usize::from(n.max(1)))
+    }
+}
+
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let plan = read_plan(stores, &location::parse(&args.plan)?).await?;
     let slice = match (args.all, args.worker) {
@@ -46,7 +53,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     };
     let options = RunOptions {
         execute: ExecuteOptions {
-            objects_at_once: args.concurrency.map(|n| usize::from(n.max(1))),
+            objects_at_once: args.objects_at_once(),
         },
         other_services: args.other_services,
     };

@@ -163,12 +163,14 @@ pub async fn run_slice(
     };
     let site = understood.site(stores)?;
     let metadata = || understood.metadata();
-    report.committed = site.is_committed(metadata).await?;
+    // At once: on a cloud each answer takes tens of milliseconds, and a fork may have thousands of workers.
+    let (committed, under_way) = tokio::join!(site.is_committed(metadata), site.is_under_way());
+    report.committed = committed?;
     if report.committed || tasks.is_empty() {
         report.reused = report.objects;
         return Ok(report);
     }
-    if !site.is_under_way().await? {
+    if !under_way? {
         report.unpinned = site.begin(&understood.places).await?;
     }
     let journal = site.journal().await?;
@@ -179,10 +181,13 @@ pub async fn run_slice(
     };
     // Somebody else may have done this slice too, and committed meanwhile: then these receipts are of
     // no use to anybody.
-    if site.is_committed(metadata).await? {
+    let (committed, under_way) = tokio::join!(site.is_committed(metadata), site.is_under_way());
+    let under_way = under_way?;
+    // Again where there is no note: it goes when the fork is committed, perhaps between the two answers.
+    if committed? || (!under_way && site.is_committed(metadata).await?) {
         site.tidy(&journal).await?;
         site.remove_empty_folders().await;
-    } else if !site.is_under_way().await? {
+    } else if !under_way {
         // The note again, or nobody could remove what this run has copied meanwhile.
         drop(site.begin_anyway().await?);
         return Err(Error::refused(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
@@ -14,6 +15,7 @@ use crate::progress::{Cancel, Progress};
 use super::duplicate::{DuplicateOptions, Durability, Existing};
 use super::errors;
 use super::journal::Journal;
+use super::journal_writer::JournalWriter;
 use super::location::{Location, Provider};
 use super::method::Method;
 use super::open::Stores;
@@ -32,10 +34,8 @@ const OBJECTS_AT_HOME: usize = 32;
 const FILES_IN_A_ROW: usize = 64;
 /// Files below this size are small, in bytes.
 const SMALL_BYTES: u64 = 256 * 1024;
-/// Receipts are written to the journal at least this often while there are any...
+/// Receipts are written to the journal at least this often while there are any.
 const JOURNAL_EVERY: Duration = Duration::from_secs(1);
-/// ...and whenever so many have come together.
-const JOURNAL_BATCH: usize = 1_000;
 
 /// One object to duplicate.
 #[derive(Debug, Clone)]
@@ -189,12 +189,12 @@ impl Stores {
         let mut queue: BinaryHeap<Queued> = BinaryHeap::new();
         let mut running: JoinSet<Result<Vec<(Item, ItemOutcome)>>> = JoinSet::new();
         let mut report = BatchReport::default();
-        let mut unwritten: Vec<Receipt> = Vec::new();
+        let mut receipts = JournalWriter::new(journal.cloned());
         // Asked once: the answer takes some looks at the system.
         let rows_at_once = rows_at_once();
         let mut exhausted = false;
         let mut stopped: Option<Error> = None;
-        let mut tick = tokio::time::interval(JOURNAL_EVERY);
+        let mut tick = tokio::time::interval_at(Instant::now() + JOURNAL_EVERY, JOURNAL_EVERY);
         loop {
             // Whatever the source of items has ready, so that the largest is known.
             while !exhausted && stopped.is_none() && queue.len() < WINDOW {
@@ -205,7 +205,7 @@ impl Stores {
                     Some(Some(Err(e))) => stopped = Some(e),
                 }
             }
-            while stopped.is_none() {
+            while stopped.is_none() && !receipts.is_full() {
                 let Some(next) = queue.peek() else { break };
                 let most = options
                     .objects_at_once
@@ -235,7 +235,7 @@ impl Stores {
                 };
             }
             let waiting = stopped.is_none() && !exhausted && queue.len() < WINDOW;
-            if running.is_empty() && !waiting {
+            if running.is_empty() && !waiting && !receipts.is_full() {
                 break;
             }
             tokio::select! {
@@ -254,10 +254,8 @@ impl Stores {
                             stopped = Some(Error::new(ErrorKind::Cancelled, e.message()));
                         }
                         progress.advance(1, item.stat.size);
-                        if let Some(receipt) = report.take(outcome)
-                            && journal.is_some()
-                        {
-                            unwritten.push(receipt);
+                        if let Some(receipt) = report.take(outcome) {
+                            receipts.push(receipt);
                         }
                     }
                     if report.failed > 0 && !options.keep_going && stopped.is_none() {
@@ -265,24 +263,18 @@ impl Stores {
                         // are not lost.
                         stopped = Some(Error::new(ErrorKind::Cancelled, "another object failed"));
                     }
-                    if unwritten.len() >= JOURNAL_BATCH {
-                        // What is under way is let finish all the same.
-                        let kept = keep(journal, &mut unwritten).await;
-                        stopped = stopped.or(kept.err());
-                    }
                 }
+                // What is under way is let finish all the same.
+                kept = receipts.written(), if receipts.is_writing() => stopped = stopped.or(kept.err()),
                 next = items.next(), if waiting => match next {
                     None => exhausted = true,
                     Some(Ok(item)) => queue.push(Queued(item)),
                     Some(Err(e)) => stopped = Some(e),
                 },
-                _ = tick.tick(), if !unwritten.is_empty() => {
-                    let kept = keep(journal, &mut unwritten).await;
-                    stopped = stopped.or(kept.err());
-                }
+                _ = tick.tick(), if receipts.may_begin() => receipts.begin(),
             }
         }
-        let kept = keep(journal, &mut unwritten).await;
+        let kept = receipts.finish().await;
         match (stopped, report.first_error.is_some()) {
             (Some(e), false) => {
                 if let Err(lost) = kept {
@@ -372,14 +364,6 @@ impl Stores {
         }
         self.same_content(&item.source, &item.destination, item.stat.size)
             .await
-    }
-}
-
-/// Writes receipts to the journal, if there is one.
-async fn keep(journal: Option<&Arc<Journal>>, receipts: &mut Vec<Receipt>) -> Result<()> {
-    match journal {
-        Some(journal) => journal.add(std::mem::take(receipts)).await,
-        None => Ok(()),
     }
 }
 

@@ -218,11 +218,11 @@ impl Location {
         if self.provider != other.provider {
             return false;
         }
-        let equal = self.authority == other.authority;
+        let equal = same_text(&self.authority, &other.authority);
         match self.provider {
             // The account is spelled in several ways, and other file systems go by their scheme.
             Provider::Azure | Provider::Other => {
-                (equal && self.scheme == other.scheme) || self.bucket() == other.bucket()
+                (equal && same_text(&self.scheme, &other.scheme)) || self.bucket() == other.bucket()
             }
             _ => equal,
         }
@@ -319,6 +319,11 @@ pub(crate) fn normalize(path: &str) -> Result<String, &'static str> {
     Ok(parts.join("/"))
 }
 
+/// Equal, and at once if both are the same piece of memory, as in locations made from one another.
+fn same_text(one: &Arc<str>, other: &Arc<str>) -> bool {
+    Arc::ptr_eq(one, other) || one == other
+}
+
 impl PartialEq for Location {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.same_bucket(other)
@@ -342,7 +347,11 @@ impl PartialOrd for Location {
 
 impl Ord for Location {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.bucket(), &self.key).cmp(&(other.bucket(), &other.key))
+        // Sorting and searching millions of locations must not make two buckets for each look.
+        match self.same_bucket(other) {
+            true => self.key.cmp(&other.key),
+            false => self.bucket().cmp(&other.bucket()),
+        }
     }
 }
 

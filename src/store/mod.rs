@@ -23,6 +23,7 @@ mod errors;
 mod gcs;
 mod http;
 mod journal;
+mod journal_writer;
 mod ladder;
 mod lazy_journal;
 mod listing;
