@@ -1,7 +1,7 @@
 //! Many objects from one place to another: a folder with all that is below it, or a list of names.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -91,6 +91,14 @@ pub async fn duplicate_tree(
             "one folder lies in the other: {source} and {destination}"
         )));
     }
+    if destination.provider() == Provider::Local && stores.find(&destination).await?.is_some() {
+        return Err(
+            Error::new(ErrorKind::AlreadyExists, "a file is here, not a folder")
+                .during("write")
+                .at(&request.destination)
+                .hint("name the folder to write, or move the file away"),
+        );
+    }
     // S3's answer to the first copy tells whether the bucket is there.
     if destination.provider() != Provider::S3 {
         stores.check_bucket(&request.destination).await?;
@@ -113,7 +121,8 @@ pub async fn duplicate_tree(
     let mut expected = Expected::default();
     let mut receipts: Vec<Receipt> = Vec::new();
     progress.begin("duplicating", 0, 0);
-    let items = items(stores, request)?;
+    let unseen = Arc::new(Mutex::new(Unseen::default()));
+    let items = items(stores, request, &unseen)?;
     let batch = stores
         .batch(items, None, &options, progress, cancel, |item, outcome| {
             report.objects += 1;
@@ -148,6 +157,14 @@ pub async fn duplicate_tree(
     {
         return Err(e);
     }
+    let unseen = std::mem::take(&mut *unseen.lock().unwrap_or_else(PoisonError::into_inner));
+    if unseen.count > 0 && batch.copied + batch.reused == 0 {
+        // Some services do not say which of the two is missing.
+        stores.check_bucket(&request.source).await?;
+    }
+    report.objects += unseen.count;
+    let room = NAMED_FAILURES.saturating_sub(report.failures.len());
+    report.failures.extend(unseen.named.into_iter().take(room));
     if report.objects == 0 {
         return Err(
             Error::new(ErrorKind::NotFound, "there is nothing to duplicate")
@@ -158,7 +175,7 @@ pub async fn duplicate_tree(
     report.copied = batch.copied;
     report.reused = batch.reused;
     report.bytes = batch.bytes;
-    report.failed = batch.failed;
+    report.failed = batch.failed + unseen.count;
     report.methods = batch.methods;
     verify(stores, request, expected, &receipts, &mut report).await?;
     if report.failed == 0 {
@@ -184,7 +201,27 @@ fn job_id(source: &Location, destination: &Location) -> String {
     digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
 
-fn items(stores: &Stores, request: &TreeRequest) -> Result<BoxStream<'static, Result<Item>>> {
+/// Names of a list that could not be looked at: they are reported, and the others go on.
+#[derive(Debug, Default)]
+struct Unseen {
+    count: u64,
+    named: Vec<Failure>,
+}
+
+impl Unseen {
+    fn add(&mut self, destination: Location, error: Error) {
+        self.count += 1;
+        if self.named.len() < NAMED_FAILURES {
+            self.named.push(Failure { destination, error });
+        }
+    }
+}
+
+fn items(
+    stores: &Stores,
+    request: &TreeRequest,
+    unseen: &Arc<Mutex<Unseen>>,
+) -> Result<BoxStream<'static, Result<Item>>> {
     let (source, destination) = (request.source.clone(), request.destination.clone());
     let Some(names) = &request.names else {
         let listing = stores.list_stream(&source)?;
@@ -206,23 +243,39 @@ fn items(stores: &Stores, request: &TreeRequest) -> Result<BoxStream<'static, Re
             })
             .boxed());
     };
-    let stores = stores.clone();
+    // A list with a name that can be none is wrong as a whole: nothing is copied.
+    for name in names {
+        source.join(name)?;
+    }
+    let (stores, unseen) = (stores.clone(), Arc::clone(unseen));
     Ok(futures::stream::iter(names.clone())
         .map(move |name| {
             let (stores, source, destination) =
                 (stores.clone(), source.clone(), destination.clone());
             async move {
-                let at = source.join(&name)?;
-                let stat = stores.stat(&at).await?;
-                Ok(Item {
-                    destination: destination.join(&name)?,
-                    source: at,
-                    stat,
-                    existing: None,
-                })
+                let (source, destination) = (source.join(&name)?, destination.join(&name)?);
+                let found = stores.stat(&source).await;
+                Ok((source, destination, found))
             }
         })
         .buffered(LOOKED_AT_ONCE)
+        .filter_map(move |looked: Result<_>| {
+            let item = match looked {
+                Ok((source, destination, Ok(stat))) => Some(Ok(Item {
+                    source,
+                    destination,
+                    stat,
+                    existing: None,
+                })),
+                Ok((_, destination, Err(e))) if !is_missing_bucket(&e) => {
+                    let mut unseen = unseen.lock().unwrap_or_else(PoisonError::into_inner);
+                    unseen.add(destination, e);
+                    None
+                }
+                Ok((_, _, Err(e))) | Err(e) => Some(Err(e)),
+            };
+            std::future::ready(item)
+        })
         .boxed())
 }
 

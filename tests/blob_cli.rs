@@ -155,6 +155,7 @@ fn wrong_use_and_what_is_not_there() {
     for (code, args) in [
         (2, vec!["ls", "Orders"]),
         (2, vec!["get", "orders", "sha256:00", "x"]),
+        (2, vec!["get", "orders", "abcdef0", "x"]),
         (2, vec!["get", "orders", &digest, "-", "--format", "json"]),
         (2, vec!["get", "orders", &digest, "-", "--range", "5-6"]),
         (2, vec!["get", "orders", &digest, "-", "--range", "a-b"]),
@@ -306,6 +307,69 @@ fn readiness_tells_of_the_ha_store_and_of_another_owner() {
         first.said.lock().unwrap().contains("taken over by epoch 2")
     });
     assert!(ready(&second.url).starts_with("HTTP/1.1 200"));
+    // It was started without --advertise: nobody can be sent to it, which is said wherever it matters.
+    let unknown = "whose address is not known: it was started without --advertise";
+    assert!(first.said.lock().unwrap().contains(unknown));
+    assert!(ready(&first.url).contains(unknown));
+    std::fs::write(at("f"), b"f").unwrap();
+    let (code, said) = first.text(&["put", "orders", at("f").to_str().unwrap()]);
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains(unknown) && said.contains("--server"),
+        "{said}"
+    );
+}
+
+/// What an upload without --register means depends on the job, and on who holds the blobs already.
+#[test]
+fn put_says_what_is_true_for_a_registered_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let serving = Serving::start(dir.path());
+    for name in ["a", "b", "c"] {
+        std::fs::write(at(name), name).unwrap();
+    }
+    let put = |args: &[&str]| serving.text(&[&["put", "orders"], args].concat()).1;
+    let said = put(&[&at("a")]);
+    for part in ["they stay until", "--register registers job orders"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let said = put(&[&at("a"), "--register"]);
+    assert!(
+        said.contains("job orders is registered and holds them"),
+        "{said}"
+    );
+    let said = put(&[&at("b")]);
+    for part in [
+        "they stay until",
+        "job orders is registered, but",
+        "--register adds them",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(!said.contains("unless"), "{said}");
+    let said = put(&[&at("a"), &at("c")]);
+    assert!(
+        said.contains("the one that nobody holds stays until"),
+        "{said}"
+    );
+    let said = put(&[&at("a")]);
+    assert!(said.contains("they are held already"), "{said}");
+    let (_, json) = serving.json(&["put", "orders", &at("a"), &at("c")]);
+    assert_eq!(
+        (
+            &json["job_state"],
+            &json["blobs"][0]["held"],
+            &json["blobs"][1]["held"]
+        ),
+        (&json!("active"), &json!(true), &json!(false))
+    );
+    // As it says.
+    let said = put(&[&at("b"), "--register"]);
+    assert!(said.contains("holds them"), "{said}");
+    let (_, ls) = serving.json(&["ls", "orders"]);
+    let held = ls["blobs"].as_array().unwrap().iter();
+    assert_eq!(held.filter(|b| b["state"] == "referenced").count(), 2);
 }
 
 #[test]

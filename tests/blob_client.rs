@@ -8,6 +8,7 @@
 #[path = "blob_client/served.rs"]
 mod served;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,10 @@ use forkpoint::ErrorKind;
 use forkpoint::blob::client::{BlobClient, ClientConfig, Content, Upload};
 use forkpoint::blob::wire::PlannedMember;
 use forkpoint::blob::{
-    BlobState, Class, Digest, DisplayName, Holder, JobEvent, JobState, LeaseId, Outcome,
-    SweepReason, TlsFiles, fetch_file, read_range,
+    BlobSource, BlobState, Class, ClusterId, Digest, DisplayName, HaSource, Holder, JobEvent,
+    JobState, LeaseId, Outcome, SweepReason, TlsFiles, fetch_file, read_range,
 };
+use forkpoint::store::Location;
 use served::{Proxy, Served, Trick, bytes, job, key, quick, source};
 
 fn upload(name: &str, class: Class, content: Content) -> Upload {
@@ -208,6 +210,79 @@ async fn a_broken_download_goes_on_where_it_stopped() {
         !served::files(served.dir.path())
             .iter()
             .any(|p| p.to_str().unwrap().ends_with(".part"))
+    );
+    served.stop().await;
+}
+
+/// Whatever one source gives or does not give, the next one finds its way free, and nothing lies beside the file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_fails_leaves_the_way_free_for_the_next() {
+    let served = Served::start().await;
+    let out = tempfile::tempdir().unwrap();
+    let whole = bytes(300_000, 9);
+    let elsewhere = out.path().join("elsewhere");
+    let place = |url: &std::path::Path, cluster: &str| {
+        let url = Location::parse(url.to_str().unwrap()).unwrap();
+        let cluster = ClusterId::parse(cluster).unwrap();
+        let source = HaSource::new(served::stores(), &url, &cluster).unwrap();
+        Arc::new(source) as Arc<dyn BlobSource>
+    };
+    type Damage = fn(&mut Vec<u8>);
+    let cases: [(&str, Option<Damage>); 5] = [
+        ("flipped", Some(|b| b[150_000] ^= 0x10)),
+        ("truncated", Some(|b| b.truncate(299_999))),
+        ("emptied", Some(Vec::clear)),
+        ("other-cluster", None),
+        ("other-place", None),
+    ];
+    for (name, damage) in cases {
+        let j = job(name);
+        let digest = served.ship(&j, &whole, Class::Retained).await;
+        let ha = served.dir.path().join("ha");
+        let source = match name {
+            "other-cluster" => place(&ha, "c2"),
+            "other-place" => place(&elsewhere, "c1"),
+            _ => place(&ha, "c1"),
+        };
+        if let Some(damage) = damage {
+            served::tamper(&served.objects(&j)[0], damage);
+        }
+        for round in 0..20 {
+            let file = out.path().join(format!("{name}-{round}"));
+            let sources = vec![Arc::clone(&source), served.source()];
+            let used = fetch_file(sources, &key(&j, &digest), &file, false).await;
+            let used = used.unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert_eq!(
+                (used[0].fetched, used[1].fetched),
+                (0, 1),
+                "{name}: {used:?}"
+            );
+            assert_eq!(std::fs::read(&file).unwrap(), whole, "{name}");
+            std::fs::remove_file(&file).unwrap();
+            assert_eq!(
+                served::files(out.path()),
+                [] as [std::path::PathBuf; 0],
+                "{name}"
+            );
+        }
+        // Where nobody has it, nothing is left either, and the file is called what people call it.
+        let file = out.path().join("nobody");
+        let e = fetch_file(vec![source], &key(&j, &digest), &file, false).await;
+        assert!(!e.unwrap_err().to_string().contains(".part"));
+        assert_eq!(
+            served::files(out.path()),
+            [] as [std::path::PathBuf; 0],
+            "{name}"
+        );
+    }
+    let nowhere = out.path().join("no/such/folder/x");
+    let j = job("flipped");
+    let digest = Digest::of(&whole);
+    let e = fetch_file(vec![served.source()], &key(&j, &digest), &nowhere, false).await;
+    let e = e.unwrap_err().to_string();
+    assert!(
+        e.contains("no/such/folder/x: ") && !e.contains(".part"),
+        "{e}"
     );
     served.stop().await;
 }

@@ -39,6 +39,7 @@ fn local_paths() -> Vec<LocalPath> {
         LocalPath::Blob(job, digest()),
         LocalPath::Trash(u64::MAX),
         LocalPath::Quarantine(digest().sha256, 1_700_000_000_000),
+        LocalPath::HaFolders,
     ]
 }
 

@@ -386,6 +386,146 @@ fn a_wait_ends_with_the_exit_code_of_the_failure() {
     );
 }
 
+/// An HA store that says nothing is waited for aloud, and no longer than the server is there to be asked.
+#[test]
+fn a_silent_ha_store_is_named_while_it_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let serving = Serving::start(dir.path());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let digest = Digest::of(b"a jar").to_string();
+    let begin = |more: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_forkpoint"))
+            .args(["blob", "get", "orders", &digest, &at(&dir, "out")])
+            .args(["--ha", "s3://bucket/blobs", "--s3-endpoint", &endpoint])
+            .args(more)
+            .env("AWS_ACCESS_KEY_ID", "x")
+            .env("AWS_SECRET_ACCESS_KEY", "x")
+            .env("FORKPOINT_BLOB_SERVER", &serving.url)
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let (mut loud, mut quiet) = (begin(&[]), begin(&["--quiet"]));
+    let mut lines = BufReader::new(loud.stderr.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    for part in [
+        "waiting: no answer for 5 s",
+        "the HA store s3://bucket/blobs/default",
+        "given up in 55 s",
+    ] {
+        assert!(line.contains(part), "{line}");
+    }
+    loud.kill().unwrap();
+    loud.wait().unwrap();
+    assert!(quiet.try_wait().unwrap().is_none(), "it waits");
+    quiet.kill().unwrap();
+    let quiet = quiet.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&quiet.stderr), "");
+}
+
+/// Somebody else's folder is left as it is by every verb that would use it, a dry run included.
+#[test]
+fn a_folder_of_somebody_else_is_refused_before_anything_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| at(&dir, name);
+    drop(Serving::start(dir.path()));
+    for file in ["notes.txt", "tmp/report.txt", "jobs/2026/list"] {
+        let root = dir.path().join("foreign");
+        let file = root.join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, b"mine").unwrap();
+        let (foreign, ha, new) = (at("foreign"), at("ha"), at("new-ha"));
+        for verb in [
+            &[
+                "serve",
+                "--bind",
+                "127.0.0.1:0",
+                "--data",
+                &foreign,
+                "--ha",
+                &new,
+            ][..],
+            &["gc", "--data", &foreign, "--ha", &ha],
+            &["gc", "--data", &foreign, "--ha", &ha, "--apply"],
+            &["scrub", "--data", &foreign, "--ha", &ha],
+            &["scrub", "--data", &foreign, "--ha", &ha, "--apply"],
+        ] {
+            let (code, said) = alone(dir.path(), verb);
+            assert_eq!(code, 3, "{verb:?}: {said}");
+            assert!(said.contains("somebody else's"), "{said}");
+        }
+        let mut found = Vec::new();
+        let mut pending = vec![root.clone()];
+        while let Some(folder) = pending.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => pending.push(path),
+                    false => found.push(path),
+                }
+            }
+        }
+        assert_eq!(found, [file]);
+        assert!(!Path::new(&at("new-ha")).exists());
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}
+
+/// A start in an empty mount point would begin a new cluster and forget the old one.
+#[test]
+fn a_server_whose_ha_folder_is_away_does_not_begin_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| at(&dir, name);
+    let serving = Serving::start(dir.path());
+    std::fs::write(at("a.jar"), b"a jar").unwrap();
+    let put = ["put", "orders", &at("a.jar"), "--register"];
+    assert_eq!(serving.text(&put).0, 0);
+    drop(serving);
+    std::fs::rename(at("ha"), at("away")).unwrap();
+    let start = [
+        "serve",
+        "--bind",
+        "127.0.0.1:0",
+        "--data",
+        &at("data"),
+        "--ha",
+        &at("ha"),
+    ];
+    for empty in [false, true] {
+        if empty {
+            std::fs::create_dir(at("ha")).unwrap();
+        }
+        let (code, said) = alone(dir.path(), &start);
+        assert_eq!(code, 3, "{said}");
+        for part in ["is not there", "format.json", "mount it", &at("data/HA")] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(Path::new(&at("ha")).exists(), empty);
+    }
+    assert_eq!(std::fs::read_dir(at("ha")).unwrap().count(), 0);
+    // Another local directory knows nothing of it, and another place is another store.
+    drop(Serving::start_at(
+        &dir.path().join("other"),
+        &dir.path().join("ha"),
+    ));
+    drop(Serving::start_at(
+        &dir.path().join("data"),
+        &dir.path().join("ha-2"),
+    ));
+    std::fs::remove_dir_all(at("ha")).unwrap();
+    std::fs::rename(at("away"), at("ha")).unwrap();
+    let serving = Serving::start(dir.path());
+    let (code, said) = serving.text(&["ls", "orders"]);
+    assert!(code == 0 && said.contains("a.jar"), "{said}");
+    drop(serving);
+    // Whoever wants it begins anew.
+    std::fs::remove_dir_all(at("ha")).unwrap();
+    std::fs::remove_file(at("data/HA")).unwrap();
+    drop(Serving::start(dir.path()));
+}
+
 /// The help of each verb that talks to a server names what is shared under a heading of its own, and offers no picture.
 #[test]
 fn help_keeps_what_is_shared_apart() {

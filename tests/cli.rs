@@ -360,11 +360,31 @@ async fn duplicate_makes_an_independent_object_and_keeps_what_is_there() {
         (code, &receipt["bytes"], &receipt["version"]),
         (0, &json!(7), &json!(1))
     );
-    let (code, text) = stderr(&["duplicate", &a, &b]);
-    assert_eq!(code, 3, "{text}");
-    assert!(text.contains("already there"), "{text}");
+    assert_eq!(receipt["reused"], json!(false));
+    // An equal object is left, and that is said.
+    let before = std::fs::metadata(dir.path().join("sub/b")).unwrap();
+    let (code, left) = run_json(&["duplicate", &a, &b]);
+    assert_eq!(
+        (code, &left["reused"], &left["bytes"], &left["method"]),
+        (0, &json!(true), &json!(7), &Value::Null)
+    );
+    let text = run(&["duplicate", &a, &b]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("already there, equal"), "{text}");
+    let after = std::fs::metadata(dir.path().join("sub/b")).unwrap();
+    assert_eq!(before.modified().unwrap(), after.modified().unwrap());
+    // One that is not equal, with its size or without, is refused.
+    for other in [&b"CHANGED"[..], b"CHANGED AGAIN"] {
+        std::fs::write(dir.path().join("a"), other).unwrap();
+        let (code, text) = stderr(&["duplicate", &a, &b]);
+        assert_eq!(code, 3, "{text}");
+        assert!(
+            text.contains("not this duplicate") && text.contains("--overwrite"),
+            "{text}"
+        );
+        assert_eq!(std::fs::read(dir.path().join("sub/b")).unwrap(), b"content");
+    }
     std::fs::write(dir.path().join("a"), b"CHANGED").unwrap();
-    assert_eq!(std::fs::read(dir.path().join("sub/b")).unwrap(), b"content");
     let (code, _) = run_json(&["duplicate", &a, &b, "--overwrite"]);
     assert_eq!(code, 0);
     assert_eq!(std::fs::read(dir.path().join("sub/b")).unwrap(), b"CHANGED");
@@ -373,6 +393,47 @@ async fn duplicate_makes_an_independent_object_and_keeps_what_is_there() {
         1,
         "no temporary file stays"
     );
+}
+
+/// A slash at the end makes a folder of the destination, there or not; what stands in the way is named.
+#[test]
+fn duplicate_writes_into_a_folder_only_when_it_is_told_to() {
+    let (dir, root) = temp();
+    let read = |name: &str| std::fs::read(dir.path().join(name)).ok();
+    std::fs::write(dir.path().join("a"), b"content").unwrap();
+    std::fs::create_dir(dir.path().join("there")).unwrap();
+    let at = |name: &str| format!("{root}/{name}");
+    for to in ["new/", "there/", "there/deep/"] {
+        let (code, receipt) = run_json(&["duplicate", &at("a"), &at(to)]);
+        assert_eq!(code, 0, "{to}: {receipt}");
+        assert_eq!(receipt["destination"], json!(at(&format!("{to}a"))));
+        assert_eq!(read(&format!("{to}a")).unwrap(), b"content", "{to}");
+    }
+    for overwrite in [&[][..], &["--overwrite"]] {
+        let tried = |to: &str| {
+            let to = at(to);
+            stderr(&[&["duplicate", &at("a"), &to], overwrite].concat())
+        };
+        let (code, text) = tried("there");
+        assert_eq!(code, 3, "{text}");
+        let into = format!("write {}/ with a slash", at("there"));
+        assert!(
+            text.contains("a folder is here") && text.contains(&into),
+            "{text}"
+        );
+        for below_a_file in ["a/x", "a/deep/x", "a/"] {
+            let (code, text) = tried(below_a_file);
+            assert_eq!(code, 3, "{text}");
+            let named = format!("{} is a file", dir.path().join("a").display());
+            assert!(text.contains(&named), "{below_a_file}: {text}");
+            assert!(!text.contains("--overwrite"), "{text}");
+        }
+    }
+    assert_eq!(read("a").unwrap(), b"content");
+    // A whole tree has the same in its way.
+    let (code, text) = stderr(&["duplicate", "-r", &at("there"), &at("a")]);
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("a file is here, not a folder"), "{text}");
 }
 
 #[tokio::test]

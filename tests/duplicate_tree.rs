@@ -163,8 +163,114 @@ async fn a_list_names_what_is_duplicated() {
         .map(|(name, _)| name)
         .collect();
     assert_eq!(names, ["/deep/er/file", "/plain", "/with blank"]);
-    std::fs::write(&list, "../outside\n").unwrap();
+    // A list that cannot be meant so copies nothing.
+    std::fs::write(&list, "question?mark\n../outside\n").unwrap();
     assert_eq!(run(&args).status.code(), Some(2));
+    assert_eq!(below(&stores, &to).await.len(), 3);
+}
+
+/// The others are copied, what is missing is named, and the same command goes on once it is there.
+async fn missing_names_stop_nobody(stores: &Stores, from: &Location, to: &Location) {
+    lay(stores, from).await;
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list");
+    let (list, source, target) = (list.to_str().unwrap(), from.to_string(), to.to_string());
+    let args = ["duplicate", &source, &target, "--from-list", list];
+    std::fs::write(list, "nothing\nplain\nnor/this\ndeep/er/file\n").unwrap();
+    let (code, report) = run_json(&args);
+    assert_eq!(code, 6, "{report}");
+    let numbers = ["objects", "copied", "reused", "failed"].map(|f| report[f].as_u64().unwrap());
+    assert_eq!(numbers, [4, 2, 0, 2], "{report}");
+    let mut failed: Vec<&str> = report["failures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| f["destination"].as_str().unwrap())
+        .collect();
+    failed.sort_unstable();
+    assert_eq!(
+        failed,
+        [format!("{target}/nor/this"), format!("{target}/nothing")]
+    );
+    assert_eq!(below(stores, to).await.len(), 2);
+    let text = String::from_utf8(run(&args).stdout).unwrap();
+    for part in [
+        "4 objects",
+        "failed: 2 objects",
+        "/nor/this: no such",
+        "run again",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for name in ["nothing", "nor/this"] {
+        let at = from.join(name).unwrap();
+        stores.put(&at, Bytes::from(name), true).await.unwrap();
+    }
+    let (code, report) = run_json(&args);
+    assert_eq!((code, &report["failed"]), (0, &json!(0)), "{report}");
+    assert_eq!(below(stores, to).await.len(), 4);
+    // Where nothing was done, there is nothing to go on with.
+    std::fs::write(list, "nobody\n").unwrap();
+    let (code, report) = run_json(&args);
+    assert_eq!((code, &report["failed"]), (1, &json!(1)), "{report}");
+}
+
+#[tokio::test]
+async fn a_list_with_missing_names_copies_the_others_on_local_disk() {
+    let (_dir, root) = temp();
+    let (from, to) = (root.join("from").unwrap(), root.join("to").unwrap());
+    missing_names_stop_nobody(&local_stores(), &from, &to).await;
+}
+
+#[tokio::test]
+async fn a_list_with_missing_names_copies_the_others_on_each_service() {
+    for service in Service::ALL {
+        if !service.is_there("lists with missing names") {
+            continue;
+        }
+        let (from, to) = (
+            service.place(0, "missing-from"),
+            service.place(1, "missing-to"),
+        );
+        missing_names_stop_nobody(&emulator_stores(), &from, &to).await;
+    }
+}
+
+/// One object obeys the same rules on every store: an equal one is left, another is refused, and a slash at the end
+/// of the destination makes a folder of it.
+#[tokio::test]
+async fn one_object_is_left_where_it_is_equal_on_each_service() {
+    for service in Service::ALL {
+        if !service.is_there("single objects") {
+            continue;
+        }
+        let stores = emulator_stores();
+        let (from, to) = (
+            service.place(0, "single-from"),
+            service.place(1, "single-to"),
+        );
+        let at = from.join("deep/one").unwrap();
+        stores.put(&at, Bytes::from("equal"), true).await.unwrap();
+        let (source, target) = (at.to_string(), format!("{to}/"));
+        for reused in [false, true] {
+            let (code, receipt) = run_json(&["duplicate", &source, &target]);
+            assert_eq!((code, &receipt["reused"]), (0, &json!(reused)), "{receipt}");
+            assert_eq!(receipt["destination"], json!(format!("{to}/one")));
+        }
+        stores.put(&at, Bytes::from("EQUAL"), false).await.unwrap();
+        let named = format!("{to}/one");
+        let output = run(&["duplicate", &source, &named]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        assert!(text.contains("--overwrite"), "{text}");
+        assert_eq!(
+            run(&["duplicate", &source, &named, "--overwrite"])
+                .status
+                .code(),
+            Some(0)
+        );
+        assert_eq!(run_json(&["duplicate", &source, &named]).0, 0);
+    }
 }
 
 #[tokio::test]

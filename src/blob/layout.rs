@@ -85,6 +85,8 @@ pub enum LocalPath {
     Lock,
     /// `VERSION`.
     Version,
+    /// `HA`: the HA folders on local disk that were used with it, one a line.
+    HaFolders,
     /// `tmp/<16 hex digits>.part`: bytes under way; wiped at start.
     Part(u64),
     /// `jobs/<job>/<2 hex digits>/<digest>`: complete and verified when it was published.
@@ -118,6 +120,7 @@ impl LocalPath {
         Some(match parts.as_slice() {
             ["LOCK"] => LocalPath::Lock,
             ["VERSION"] => LocalPath::Version,
+            ["HA"] => LocalPath::HaFolders,
             ["tmp", name] => LocalPath::Part(hex_u64(name.strip_suffix(".part")?)?),
             ["trash", name] => LocalPath::Trash(hex_u64(name)?),
             ["jobs", job, _, name] => {
@@ -142,6 +145,7 @@ impl fmt::Display for LocalPath {
         match self {
             LocalPath::Lock => f.write_str("LOCK"),
             LocalPath::Version => f.write_str("VERSION"),
+            LocalPath::HaFolders => f.write_str("HA"),
             LocalPath::Part(random) => write!(f, "tmp/{random:016x}.part"),
             LocalPath::Blob(job, digest) => {
                 write!(f, "jobs/{job}/{:02x}/{digest}", digest.sha256[0])

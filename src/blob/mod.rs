@@ -119,12 +119,16 @@ pub use ha::{
 };
 #[cfg(unix)]
 pub use http::{HttpConfig, HttpLimits, HttpListener, HttpService, Right, TlsFiles};
+#[cfg(all(feature = "cli", unix))]
+pub(crate) use key::shortened;
 pub use key::{
     BlobKey, ClusterId, Digest, Digester, DisplayName, JobId, LONGEST_DISPLAY_NAME, LONGEST_ID,
     LeaseId, Moment, ObjectName, ReceiverId, SessionId,
 };
 pub use layout::{LAYOUT_VERSION, LocalPath, StorePath};
 pub use lifecycle::{BlobState, Class, Holder, JobEvent, JobState, Outcome, Refusal, Settings};
+#[cfg(all(feature = "cli", unix))]
+pub(crate) use local::check_directory;
 #[cfg(unix)]
 pub use local::{LocalOptions, OnExit};
 #[cfg(unix)]

@@ -4,23 +4,32 @@ use clap::ValueEnum;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Cancel;
-use crate::report::{duplicate_json, duplicate_text, tree_json, tree_text};
-use crate::store::{
-    DuplicateOptions, Durability, Existing, Level, Location, Preserve, Provider, Receipt, Stores,
-    here,
+use crate::report::{
+    duplicate_json, duplicate_text, reused_json, reused_text, tree_json, tree_text,
 };
-use crate::tree::{TreeReport, TreeRequest, duplicate_tree, parse_names};
+use crate::store::{
+    DuplicateOptions, Durability, Existing, Item, ItemOutcome, Level, Location, Preserve, Provider,
+    Receipt, Stores, here,
+};
+use crate::tree::{Failure, TreeReport, TreeRequest, duplicate_tree, parse_names};
 
 use super::ui::Ui;
 use super::{Output, exit, interrupt, location};
 
 /// Make a second, independent object with equal bytes, or a whole tree of them: server-side inside
 /// one service, by the file system on local disk, streamed between different stores.
+///
+/// DESTINATION names the new object; one that ends in a slash, or that is only a bucket, names the folder that it is
+/// put into under its own name. That is so on every store, whether the folder is there or not. With --recursive or
+/// --from-list DESTINATION is a folder in any case.
+///
+/// Of many objects those that cannot be copied are reported, and the others are copied: exit code 6 if the same
+/// command can go on, as when a name of the list is not there; 3 if an object that is not equal is in the way.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
     /// The object, or with --recursive or --from-list the folder, to read.
     source: String,
-    /// The object or folder to write.
+    /// The object or folder to write; with a slash at its end a folder.
     destination: String,
     /// All objects below SOURCE.
     #[arg(long, short)]
@@ -28,8 +37,8 @@ pub(super) struct Args {
     /// The objects below SOURCE that FILE names, one a line (`-`: standard input).
     #[arg(long, value_name = "FILE", conflicts_with = "recursive")]
     from_list: Option<String>,
-    /// Replace objects that are already there; without this they are left, and one that is not
-    /// equal is reported (exit 3).
+    /// Replace objects that are already there; without this equal ones are left, and one that is not
+    /// equal is refused (exit 3).
     #[arg(long)]
     overwrite: bool,
     /// What to keep besides the bytes, where the service does not decide it.
@@ -145,6 +154,7 @@ impl Args {
 /// One object.
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let (source, destination) = args.places()?;
+    let destination = object_to_write(&args.destination, destination, &source)?;
     one(args, source, destination, stores, ui).await
 }
 
@@ -164,6 +174,30 @@ pub(super) async fn run_many(args: &Args, stores: &Stores, ui: &Ui) -> Result<Ou
         verify: args.verify.map_or(Level::Size, Sure::level),
     };
     tree(&request, stores, ui).await
+}
+
+/// The object that a single copy writes: what was named, or, in a folder that was named, what is called as the
+/// source. Only the spelling counts, so that the same command does the same on every store and at every time.
+fn object_to_write(typed: &str, named: Location, source: &Location) -> Result<Location> {
+    let last = typed.rsplit(['/', '\\']).next().unwrap_or_default();
+    if matches!(last, "" | "." | "..") || named.key().is_empty() {
+        return match source.name() {
+            "" => Err(Error::invalid("name the object to read, not only its bucket").at(source)),
+            name => Ok(named.child(name)),
+        };
+    }
+    if named.local_path().is_some_and(|p| p.is_dir()) {
+        return Err(Error::new(
+            ErrorKind::AlreadyExists,
+            "a folder is here, and this would be the name of the object",
+        )
+        .during("write")
+        .at(&named)
+        .hint(format!(
+            "write {typed}/ with a slash at its end to copy into the folder, or name another object"
+        )));
+    }
+    Ok(named)
 }
 
 /// One object, large or small: as a tree of one name, so that it is resumed as a tree is.
@@ -189,7 +223,6 @@ async fn one(
         other => other?,
     };
     let mut options = args.options();
-    options.source = Some(stat.clone());
     let cancel = Cancel::default();
     options.cancel = cancel.clone();
     let choice = stores.method(&source, &destination, stat.size)?;
@@ -210,19 +243,39 @@ async fn one(
     use crate::progress::Progress;
     ui.begin("duplicating", 1, stat.size);
     let watch = tokio::spawn(interrupt::stop_on_interrupt(cancel));
-    let result = stores.duplicate(&source, &destination, &options).await;
+    let item = Item {
+        source,
+        destination,
+        stat,
+        existing: None,
+    };
+    let result = stores.duplicate_or_leave(&item, &options).await;
     watch.abort();
     ui.end();
-    let receipt = result
+    let outcome = result
         .map_err(interrupt::say_how_to_go_on)
         .map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => e.hint("--overwrite replaces it"),
+            ErrorKind::Refused => {
+                Error::new(e.kind(), e.to_string()).hint("it was left; --overwrite replaces it")
+            }
             _ => e,
         })?;
     if let Some(journal) = &journal {
-        journal.finish(false).await?;
+        let earlier = matches!(outcome, ItemOutcome::Reused);
+        journal.finish(earlier).await?;
     }
-    told(args, &receipt, stores).await
+    match outcome {
+        ItemOutcome::Copied(receipt) => told(args, &receipt, stores).await,
+        // Its content was compared, which is more than any level asks for.
+        ItemOutcome::Reused => Ok(Output {
+            text: reused_text(&item),
+            json: reused_json(&item),
+            svg: None,
+            code: exit::DONE,
+        }),
+        ItemOutcome::Failed(e) => Err(e),
+    }
 }
 
 /// A local file whose blocks can be shared is there before a thread for copying has started. `None` for all
@@ -245,8 +298,7 @@ async fn at_once(
         Ok(receipt) => Ok(Some(receipt)),
         Err(e) => match e.kind() {
             ErrorKind::Unsupported if args.reflink_only => Err(e),
-            ErrorKind::Unsupported | ErrorKind::NotFound => Ok(None),
-            ErrorKind::AlreadyExists => Err(e.hint("--overwrite replaces it")),
+            ErrorKind::Unsupported | ErrorKind::NotFound | ErrorKind::AlreadyExists => Ok(None),
             _ => Err(e),
         },
     }
@@ -287,20 +339,23 @@ async fn tree(request: &TreeRequest, stores: &Stores, ui: &Ui) -> Result<Output>
     })
 }
 
-/// Some done and some failed for a reason that may pass: resumable. Else what the first failure
-/// gives.
+/// What failed for a reason that may pass, and what was not there or not allowed while others were done, the same
+/// command can go on with: resumable. Else what the first other failure gives.
 fn code(report: &TreeReport) -> u8 {
-    match report.failures.first() {
-        None => exit::DONE,
-        Some(_)
-            if report
-                .failures
-                .iter()
-                .all(|f| interrupt::may_go_on(f.error.kind())) =>
-        {
-            exit::RESUMABLE
-        }
-        Some(first) => exit::code(&first.error),
+    let kinds = || report.failures.iter().map(|f| f.error.kind());
+    let absent = |k| matches!(k, ErrorKind::NotFound | ErrorKind::Denied);
+    let lasting = |f: &&Failure| {
+        let kind = f.error.kind();
+        !interrupt::may_go_on(kind) && !absent(kind)
+    };
+    if let Some(first) = report.failures.iter().find(lasting) {
+        return exit::code(&first.error);
+    }
+    let some_done = report.copied + report.reused > 0;
+    match report.failures.is_empty() {
+        true => exit::DONE,
+        false if some_done || kinds().any(interrupt::may_go_on) => exit::RESUMABLE,
+        false => exit::FAILED,
     }
 }
 
@@ -317,4 +372,73 @@ fn read_names(file: &str) -> Result<Vec<String>> {
             .at(file)
     })?;
     parse_names(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slash_at_the_end_names_the_folder_on_every_store() {
+        let source = Location::parse("s3://from/deep/x").unwrap();
+        let write = |typed: &str| {
+            let named = Location::parse(typed).unwrap();
+            let to = object_to_write(typed, named, &source);
+            to.map(|to| to.to_string())
+        };
+        for (typed, written) in [
+            ("s3://b/new", "s3://b/new"),
+            ("s3://b/new/", "s3://b/new/x"),
+            ("s3://b", "s3://b/x"),
+            ("s3://b/", "s3://b/x"),
+            ("gs://b/a/.", "gs://b/a/x"),
+            ("az://c/a/b/..", "az://c/a/x"),
+            ("/nowhere/new/", "file:/nowhere/new/x"),
+            ("/nowhere/new", "file:/nowhere/new"),
+        ] {
+            assert_eq!(write(typed).unwrap(), written, "{typed}");
+        }
+        // A folder that is there is never the name of an object.
+        let dir = tempfile::tempdir().unwrap();
+        let there = dir.path().to_str().unwrap();
+        let e = write(there).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::AlreadyExists);
+        assert!(
+            e.next_step().unwrap().contains(&format!("{there}/ ")),
+            "{e:?}"
+        );
+        assert_eq!(
+            write(&format!("{there}/")).unwrap(),
+            format!("file:{there}/x")
+        );
+        let bucket = Location::parse("s3://from").unwrap();
+        assert!(object_to_write("s3://b/", Location::parse("s3://b").unwrap(), &bucket).is_err());
+    }
+
+    #[test]
+    fn the_exit_code_says_whether_the_same_command_can_go_on() {
+        let report = |copied, kinds: &[ErrorKind]| TreeReport {
+            copied,
+            failures: kinds
+                .iter()
+                .map(|kind| Failure {
+                    destination: Location::parse("s3://b/x").unwrap(),
+                    error: Error::new(*kind, "why"),
+                })
+                .collect(),
+            ..TreeReport::default()
+        };
+        use ErrorKind::{AlreadyExists, Corrupt, NotFound, Refused, Unavailable};
+        for (copied, kinds, expected) in [
+            (1, &[][..], exit::DONE),
+            (1, &[NotFound], exit::RESUMABLE),
+            (0, &[NotFound], exit::FAILED),
+            (0, &[NotFound, Unavailable], exit::RESUMABLE),
+            (1, &[NotFound, Refused], exit::REFUSED),
+            (1, &[AlreadyExists, Unavailable], exit::REFUSED),
+            (1, &[Corrupt], exit::DAMAGED),
+        ] {
+            assert_eq!(code(&report(copied, kinds)), expected, "{copied} {kinds:?}");
+        }
+    }
 }

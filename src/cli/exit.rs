@@ -14,7 +14,7 @@ pub const REFUSED: u8 = 3;
 pub const INCOMPLETE: u8 = 4;
 /// Damage found in a snapshot.
 pub const DAMAGED: u8 = 5;
-/// Partly done: the same command goes on where this one stopped.
+/// Partly done: the same command goes on where this one stopped, once what the report names is there.
 pub const RESUMABLE: u8 = 6;
 
 /// The exit code of an answer, by whether all evidence for it was there.

@@ -1,5 +1,7 @@
 //! What `forkpoint blob` prints: uploads, downloads, listings, references, logs.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::blob::client::UploadReport;
@@ -25,6 +27,7 @@ pub fn blob_put_json(
             "digest": digest,
             "bytes": digest.size,
             "sent": report.sent.contains(digest),
+            "held": registered || report.held.contains(digest),
         })
     });
     json!({
@@ -32,6 +35,7 @@ pub fn blob_put_json(
         "job": job,
         "blobs": blobs.collect::<Vec<_>>(),
         "registered": registered,
+        "job_state": report.state,
         "keep_until_unix_ms": report.staged.keep_until,
     })
 }
@@ -60,10 +64,7 @@ pub fn blob_put_text(
     if empty < report.digests.len() {
         text.push_str(&match registered {
             true => format!("job {job} is registered and holds them\n"),
-            false => format!(
-                "they stay until {} unless job {job} is registered or somebody holds them\n",
-                clock::utc(report.staged.keep_until.0)
-            ),
+            false => how_long(job, report),
         });
     } else if registered {
         text.push_str(&format!("job {job} is registered\n"));
@@ -74,6 +75,37 @@ pub fn blob_put_text(
         );
     }
     text
+}
+
+/// How long uploads stay that were not registered: a job that is registered already holds only what it was
+/// registered with.
+fn how_long(job: &JobId, report: &UploadReport) -> String {
+    let all: BTreeSet<&Digest> = report.digests.iter().collect();
+    let unheld = all
+        .iter()
+        .filter(|d| !d.is_empty_blob() && !report.held.contains(d))
+        .count();
+    let (held, until) = (report.held.len(), clock::utc(report.staged.keep_until.0));
+    let which = match (held, unheld) {
+        (_, 0) => return "they are held already, and stay as long as that is so\n".to_string(),
+        (0, _) => "they stay".to_string(),
+        (_, 1) => "the one that nobody holds stays".to_string(),
+        (_, n) => format!("the {n} that nobody holds stay"),
+    };
+    let job = match report.state {
+        None | Some(JobState::Staging) => {
+            format!("the same command with --register registers job {job}, which then holds them")
+        }
+        Some(JobState::Active) => format!(
+            "job {job} is registered, but holds only what it was registered with: \
+             the same command with --register adds them"
+        ),
+        Some(state) => format!(
+            "job {job} is known ({}): the same command with --register registers it again, with them",
+            job_state(state)
+        ),
+    };
+    format!("{which} until {until}, and longer if somebody holds them by then; {job}\n")
 }
 
 /// A download as a document.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::store::Receipt;
+use crate::store::{Item, Receipt};
 use crate::tree::{TreeReport, TreeRequest};
 
 use super::text::{count, human_bytes};
@@ -18,7 +18,30 @@ pub fn duplicate_json(receipt: &Receipt) -> Value {
         "source_tag": receipt.source_tag,
         "destination_tag": receipt.destination_tag,
         "attempts": receipt.attempts,
+        "reused": false,
     })
+}
+
+/// An equal object that was at the destination already, as a document.
+pub fn reused_json(item: &Item) -> Value {
+    json!({
+        "version": 1,
+        "source": item.source,
+        "destination": item.destination,
+        "method": null,
+        "bytes": item.stat.size,
+        "reused": true,
+    })
+}
+
+/// The same for people.
+pub fn reused_text(item: &Item) -> String {
+    format!(
+        "{} already there, equal: left as it is\n  from {}\n  to   {}\n",
+        human_bytes(item.stat.size),
+        item.source,
+        item.destination
+    )
 }
 
 /// The receipt of one object for people.
@@ -108,6 +131,7 @@ pub fn tree_text(request: &TreeRequest, report: &TreeReport) -> String {
         for failure in &report.failures {
             text.push_str(&format!("    {}\n", failure.error));
         }
+        text.push_str("  the same command, run again, copies what is not there yet\n");
     }
     text
 }

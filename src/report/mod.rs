@@ -29,7 +29,9 @@ pub use balance_svg::workers_svg;
 pub use blob::*;
 pub use claim::{claim_json, claim_text, pins_json, pins_text};
 pub use clean::{applied_json, applied_text, clean_json, clean_text};
-pub use duplicate::{duplicate_json, duplicate_text, tree_json, tree_text};
+pub use duplicate::{
+    duplicate_json, duplicate_text, reused_json, reused_text, tree_json, tree_text,
+};
 pub use fork::{fork_json, fork_text};
 pub use lineage::{lineage_json, lineage_text};
 pub use lineage_svg::lineage_svg;

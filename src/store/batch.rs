@@ -299,6 +299,20 @@ impl Stores {
         }
     }
 
+    /// Duplicates one object; an equal one that is there already is left, as a batch leaves it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stores::duplicate`]; `Refused` if an object that is not equal is at the destination and was not to be
+    /// overwritten.
+    pub async fn duplicate_or_leave(
+        &self,
+        item: &Item,
+        options: &DuplicateOptions,
+    ) -> Result<ItemOutcome> {
+        self.try_one(item, None, options).await
+    }
+
     async fn try_one(
         &self,
         item: &Item,

@@ -423,10 +423,10 @@ async fn an_orderly_end_removes_local_files_alone() {
 async fn one_process_has_a_directory() {
     let (dir, root) = temp();
     let data = dir.path().join("data");
-    std::fs::create_dir_all(data.join("tmp")).unwrap();
+    let setup = Setup::new(&data, &root.join("ha").unwrap());
+    setup.start().kill();
     std::fs::write(data.join("tmp/0123456789abcdef.part"), b"x").unwrap();
     std::fs::write(data.join("tmp/junk"), b"x").unwrap();
-    let setup = Setup::new(&data, &root.join("ha").unwrap());
     let server = setup.start();
     assert!(
         server

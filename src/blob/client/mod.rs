@@ -30,9 +30,9 @@ pub use config::ClientConfig;
 pub use download::Download;
 pub(crate) use transport::Failure;
 pub use upload::{Content, Upload, UploadReport, UploadSession};
-#[cfg(unix)]
-pub(crate) use waiting::longest_wait;
 pub use waiting::{OnWait, Waiting};
+#[cfg(unix)]
+pub(crate) use waiting::{SILENCE, longest_wait};
 
 /// A client of the blob service. Cheap to clone; clones share connections.
 #[derive(Debug, Clone)]

@@ -13,10 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::super::wire::{Call, Code, LARGEST_PROBLEM, Problem, Verb};
 use super::BlobClient;
-use super::waiting::{Waiting, longest_wait};
+use super::waiting::{SILENCE, Waiting, longest_wait};
 
-/// What moves nothing for so long is talked about.
-const SILENCE: Duration = Duration::from_secs(5);
 /// The longest pause before a repetition.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A server that asks for more patience than this is asked again earlier.

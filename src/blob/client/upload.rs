@@ -14,9 +14,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::of_file;
 
 use super::super::key::{Digest, DisplayName, JobId, SessionId};
-use super::super::lifecycle::Class;
+use super::super::lifecycle::{Class, JobState};
 use super::super::uploads::Staged;
-use super::super::wire::{BeginUpload, Call, Code, MemberArrived, PlannedMember, UploadBegun};
+use super::super::wire::{
+    BeginUpload, Call, Code, MemberArrived, PlannedMember, UploadBegun, UploadCommitted,
+};
 use super::transport::{Failure, Movement, Sending};
 use super::{BlobClient, json};
 
@@ -58,6 +60,10 @@ pub struct UploadReport {
     pub sent: BTreeSet<Digest>,
     /// The server's answer.
     pub staged: Staged,
+    /// Where the job stands, if the server said so.
+    pub state: Option<JobState>,
+    /// Members that somebody holds.
+    pub held: BTreeSet<Digest>,
 }
 
 impl Content {
@@ -262,6 +268,10 @@ impl UploadSession {
     ///
     /// `Conflict` if the session has ended, `Refused` if the job is over.
     pub async fn commit(&mut self) -> Result<Option<Staged>> {
+        Ok(self.commit_all().await?.map(|c| c.staged))
+    }
+
+    async fn commit_all(&mut self) -> Result<Option<UploadCommitted>> {
         let call = Call::CommitUpload(self.job.clone(), self.id);
         match self.client.ask(&call, None).await {
             Ok(bytes) => Ok(Some(self.client.read(&call, &bytes)?)),
@@ -343,10 +353,12 @@ impl BlobClient {
             .begin_upload(job, members.into_values().collect())
             .await?;
         match self.send_all(&mut session, &contents).await {
-            Ok((sent, staged)) => Ok(UploadReport {
+            Ok((sent, committed)) => Ok(UploadReport {
                 digests,
                 sent,
-                staged,
+                staged: committed.staged,
+                state: committed.state,
+                held: committed.held,
             }),
             Err(e) => {
                 if let Err(late) = session.abort().await {
@@ -361,7 +373,7 @@ impl BlobClient {
         &self,
         session: &mut UploadSession,
         contents: &BTreeMap<Digest, &Content>,
-    ) -> Result<(BTreeSet<Digest>, Staged)> {
+    ) -> Result<(BTreeSet<Digest>, UploadCommitted)> {
         let mut sent = BTreeSet::new();
         for _ in 0..ROUNDS {
             let wanted: Vec<Digest> = session.missing.iter().copied().collect();
@@ -377,8 +389,8 @@ impl BlobClient {
                 .await?;
             sent.extend(wanted);
             session.missing.clear();
-            if let Some(staged) = session.commit().await? {
-                return Ok((sent, staged));
+            if let Some(committed) = session.commit_all().await? {
+                return Ok((sent, committed));
             }
         }
         Err(Error::new(

@@ -4,6 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What moves nothing for so long is talked about.
+pub(crate) const SILENCE: Duration = Duration::from_secs(5);
+
 /// Why a client does nothing for a while, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

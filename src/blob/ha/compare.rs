@@ -15,7 +15,7 @@ use super::super::key::{BlobKey, Digest};
 use super::super::layout::LocalPath;
 use super::super::local::io_error;
 use super::super::server::{Finding, Place, RefusedJob, ScrubReport};
-use super::{HaStore, MANIFESTS_READ_AHEAD, Object};
+use super::{HaStore, MANIFESTS_READ_AHEAD, Object, readable};
 
 /// What all copies are like.
 #[derive(Debug, Clone, Serialize)]
@@ -60,13 +60,8 @@ pub async fn compare(ha: &HaStore, directory: &Path) -> Result<Comparison> {
     let jobs = HaStore::jobs(&listed);
     let mut manifests = pin!(ha.newest_manifests(&listed, jobs, MANIFESTS_READ_AHEAD));
     while let Some((job, manifest)) = manifests.try_next().await? {
-        let manifest = match manifest {
-            Ok(manifest) => manifest,
-            Err(e) => {
-                let why = e.to_string();
-                refused.push(RefusedJob { job, why });
-                continue;
-            }
+        let Some(manifest) = readable(&job, manifest, &mut refused) else {
+            continue;
         };
         if manifest.content.state.is_terminal() {
             continue;

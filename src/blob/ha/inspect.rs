@@ -14,7 +14,7 @@ use super::super::key::{Digest, JobId, Moment, ObjectName};
 use super::super::layout::StorePath;
 use super::super::lifecycle::JobState;
 use super::super::server::RefusedJob;
-use super::{HaStore, MANIFESTS_READ_AHEAD, Owner};
+use super::{HaStore, MANIFESTS_READ_AHEAD, Owner, readable};
 
 /// What lies in a cluster's folder.
 #[derive(Debug, Clone, Serialize)]
@@ -116,14 +116,9 @@ pub async fn inspect(ha: &HaStore, orphan_min_age: Duration) -> Result<Inspectio
     let jobs = HaStore::jobs(&listed);
     let mut manifests = pin!(ha.newest_manifests(&listed, jobs, MANIFESTS_READ_AHEAD));
     while let Some((job, manifest)) = manifests.try_next().await? {
-        let manifest = match manifest {
-            Ok(manifest) => manifest,
-            Err(e) => {
-                unreadable.insert(job.clone());
-                let why = e.to_string();
-                found.refused.push(RefusedJob { job, why });
-                continue;
-            }
+        let Some(manifest) = readable(&job, manifest, &mut found.refused) else {
+            unreadable.insert(job);
+            continue;
         };
         named.extend(manifest.objects().into_iter().map(|o| (job.clone(), o)));
         let entries = &manifest.content.entries;

@@ -6,6 +6,7 @@
 mod apart;
 mod compare;
 mod drive;
+mod folder;
 mod inspect;
 mod probe;
 mod transfer;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Location, Provider, Stores};
+use crate::store::{Location, Stores};
 
 use super::chain::{Ask, Reply};
 use super::key::{ClusterId, JobId, Moment, ObjectName};
@@ -28,6 +29,7 @@ use super::layout::{LAYOUT_VERSION, StorePath};
 use super::lifecycle::Class;
 use super::manifest::{LARGEST_MANIFEST, Manifest};
 use super::recovery::Listed;
+use super::server::RefusedJob;
 
 pub(crate) use apart::apart;
 pub use compare::{Comparison, compare};
@@ -240,28 +242,6 @@ impl HaStore {
             .try_filter_map(|found| std::future::ready(Ok(found)))
     }
 
-    /// On local disk whoever writes a file makes the folders above it: below a mount point whose file system went,
-    /// say. Nothing is written unless what the first start made is there. One system call, elsewhere nothing.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` if the folder is gone.
-    pub(crate) async fn still_there(&self) -> Result<()> {
-        if self.folder.provider() != Provider::Local {
-            return Ok(());
-        }
-        match self.stores.find(&self.at(&StorePath::Format)?).await? {
-            Some(_) => Ok(()),
-            None => Err(Error::new(
-                ErrorKind::Unavailable,
-                "the folder of the HA store is gone, and nothing was written",
-            )
-            .during("write")
-            .at(&self.folder)
-            .hint("mount it or put it back, then repeat the call; the server need not be started again")),
-        }
-    }
-
     /// Creates what is not there. `Unknown` if no answer came.
     async fn create(&self, path: &StorePath, bytes: Vec<u8>) -> Result<Reply<Manifest>> {
         self.still_there().await?;
@@ -438,6 +418,21 @@ impl HaStore {
             .await?;
         Ok(Moment(stat.modified.unwrap_or(0)))
     }
+}
+
+/// The manifest; or none of a job that is not served for it, which `refused` then lists.
+fn readable(
+    job: &JobId,
+    manifest: Result<Manifest>,
+    refused: &mut Vec<RefusedJob>,
+) -> Option<Manifest> {
+    let why = match manifest {
+        Ok(manifest) => return Some(manifest),
+        Err(e) => e.to_string(),
+    };
+    let job = job.clone();
+    refused.push(RefusedJob { job, why });
+    None
 }
 
 /// True of an error that says of a manifest that it cannot be read now or later: its job is not served, and the

@@ -17,7 +17,7 @@ use super::super::server::Failure;
 use super::super::uploads::Planned;
 use super::super::wire::{
     AcquireBody, BeginUpload, Call, Code, LARGEST_BODY, MemberArrived, Problem, RenewBody,
-    UploadBegun, parse_body,
+    UploadBegun, UploadCommitted, parse_body,
 };
 use super::{Desk, answer, auth, download};
 
@@ -114,7 +114,13 @@ async fn take(
         }
         Call::CommitUpload(job, session) => {
             let staged = server.commit_upload(&job, session).await?;
-            answer::json(StatusCode::OK, &staged)
+            let (state, held) = server.standing(&job, &staged.digests);
+            let committed = UploadCommitted {
+                staged,
+                state,
+                held,
+            };
+            answer::json(StatusCode::OK, &committed)
         }
         Call::AbortUpload(job, session) => server.abort_upload(&job, session).await.map(done)?,
         Call::JobEvent(job) => {

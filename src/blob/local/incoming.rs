@@ -3,7 +3,6 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,13 +15,13 @@ use super::super::key::{BlobKey, Digest, Moment};
 use super::super::layout::LocalPath;
 use super::blocks::{BlockDigester, Blocks};
 use super::space::Reserved;
-use super::{LocalStore, Stamp, io_error, sync_folder};
+use super::{LocalStore, Stamp, Temporary, io_error, sync_folder};
 
 /// Bytes under way into the directory. Dropped, its file goes.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     file: File,
-    path: TempPath,
+    path: Temporary,
     digester: BlockDigester,
     written: u64,
     reserved: Reserved,
@@ -31,23 +30,11 @@ pub(crate) struct Incoming {
 /// All bytes are there and durable; no reader sees them yet. Dropped, its file goes.
 #[derive(Debug)]
 pub(crate) struct Complete {
-    path: TempPath,
+    path: Temporary,
     stamp: Stamp,
     blocks: Arc<Blocks>,
     digest: Digest,
     _reserved: Reserved,
-}
-
-/// A name that is removed unless it has been given away.
-#[derive(Debug)]
-struct TempPath(Option<PathBuf>);
-
-impl Drop for TempPath {
-    fn drop(&mut self) {
-        if let Some(path) = self.0.take() {
-            let _ = fs::remove_file(path);
-        }
-    }
 }
 
 impl LocalStore {
@@ -63,10 +50,11 @@ impl LocalStore {
             .create_new(true)
             .mode(0o600)
             .open(&path);
-        let file = made.map_err(|e| self.fails(e, "write", &path))?;
+        let folder = || path.parent().unwrap_or(self.root());
+        let file = made.map_err(|e| self.fails(e, "write", folder()))?;
         Ok(Incoming {
             file,
-            path: TempPath(Some(path)),
+            path: Temporary::new(path),
             digester: BlockDigester::default(),
             written: 0,
             reserved,
@@ -102,7 +90,7 @@ impl LocalStore {
         // A directory that went is not made again.
         fs::metadata(self.root()).map_err(|e| self.fails(e, "publish", &path))?;
         fs::create_dir_all(folder).map_err(|e| io_error(e, "make", folder))?;
-        let Some(temporary) = complete.path.0.take() else {
+        let Some(temporary) = complete.path.give_away() else {
             return Ok(key);
         };
         let moves = self.moves();
@@ -137,9 +125,8 @@ impl Incoming {
             self.written = self.written.saturating_add(piece.len() as u64);
             self.reserved.grow(self.written)?;
             self.digester.update(piece);
-            let at = || self.path.0.clone().unwrap_or_default();
             let written = self.file.write_all(piece);
-            written.map_err(|e| io_error(e, "write", &at()))?;
+            written.map_err(|e| io_error(e, "write", self.path.folder()))?;
         }
         if self.written > 0 {
             fail::point("part-written");
@@ -168,8 +155,7 @@ impl Incoming {
     ///
     /// What the file system answers.
     pub(crate) fn complete(self) -> Result<Complete> {
-        let path = self.path.0.clone().unwrap_or_default();
-        let fail = |e| io_error(e, "sync", &path);
+        let fail = |e| io_error(e, "sync", self.path.folder());
         let read_only = Permissions::from_mode(0o444);
         self.file.set_permissions(read_only).map_err(fail)?;
         if self.reserved.durable() {

@@ -6,13 +6,15 @@
 
 mod blocks;
 mod incoming;
+mod mark;
 mod quarantine;
 mod read;
 mod space;
+mod temporary;
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,12 +25,15 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::eviction::SpaceRule;
 use super::key::{BlobKey, Moment};
-use super::layout::{LAYOUT_VERSION, LocalPath};
+use super::layout::LocalPath;
 use super::recovery::Listed;
 
 pub(crate) use blocks::{BLOCK_BYTES, BlockDigester, Blocks};
 pub(crate) use incoming::{Complete, Incoming};
+#[cfg(feature = "cli")]
+pub(crate) use mark::check_directory;
 pub(crate) use space::{Reserved, STEP_BYTES};
+pub(crate) use temporary::Temporary;
 
 /// What becomes of the files when the process ends in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,15 +185,17 @@ impl LocalStore {
     ///
     /// # Errors
     ///
-    /// `Refused` if another process has it; `Unsupported` for a later layout; what the file system answers.
+    /// `Refused` if another process has it, and if it is somebody else's, in which nothing is made then;
+    /// `Unsupported` for a later layout; what the file system answers.
     pub(crate) fn open(options: LocalOptions) -> Result<(LocalStore, Vec<Listed>)> {
         let root = options.directory.clone();
-        for folder in ["", "tmp", "jobs", "trash", "quarantine"] {
+        mark::check_directory(&root)?;
+        for folder in [""].into_iter().chain(mark::FOLDERS) {
             let folder = root.join(folder);
             fs::create_dir_all(&folder).map_err(|e| io_error(e, "make", &folder))?;
         }
-        let lock = take_lock(&root)?;
-        check_version(&root)?;
+        let lock = mark::take_lock(&root)?;
+        mark::mark(&root)?;
         let store = LocalStore {
             options,
             lock,
@@ -474,71 +481,5 @@ impl LocalStore {
         }
         let unlocked = self.lock.unlock();
         unlocked.map_err(|e| io_error(e, "unlock", self.root()))
-    }
-}
-
-fn take_lock(root: &Path) -> Result<File> {
-    let path = root.join(LocalPath::Lock.to_string());
-    let fail = |e| io_error(e, "lock", &path);
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path);
-    let mut file = opened.map_err(fail)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            let _ = file.read_to_string(&mut holder);
-            let holder = holder.trim();
-            return Err(Error::refused(format!("another process has it ({holder})"))
-                .during("lock")
-                .at(root.display())
-                .hint("stop that process, or give this one a directory of its own"));
-        }
-        Err(fs::TryLockError::Error(e)) => return Err(fail(e)),
-    }
-    file.set_len(0).map_err(fail)?;
-    writeln!(file, "process {}", std::process::id()).map_err(fail)?;
-    Ok(file)
-}
-
-fn check_version(root: &Path) -> Result<()> {
-    let path = root.join(LocalPath::Version.to_string());
-    match fs::read_to_string(&path) {
-        Ok(text) if text.trim() == LAYOUT_VERSION.to_string() => Ok(()),
-        // A process that died between making the file and filling it.
-        Ok(text) if !text.is_empty() => Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "its layout has version `{}`",
-                super::key::shortened(text.trim())
-            ),
-        )
-        .during("open")
-        .at(root.display())
-        .hint(format!(
-            "this program knows version {LAYOUT_VERSION}: use another directory, or a later program"
-        ))),
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error(e, "read", &path)),
-        _ => {
-            // A directory that holds something else is somebody else's.
-            let strange = fs::read_dir(root).map_err(|e| io_error(e, "list", root))?;
-            let ours = ["LOCK", "VERSION", "tmp", "jobs", "trash", "quarantine"];
-            for entry in strange {
-                let name = entry.map_err(|e| io_error(e, "list", root))?.file_name();
-                if !ours.iter().any(|o| name == *o) {
-                    return Err(Error::refused(format!(
-                        "it holds {name:?}, which is no blob store's"
-                    ))
-                    .during("open")
-                    .at(root.display())
-                    .hint("give the blob store a directory of its own"));
-                }
-            }
-            fs::write(&path, format!("{LAYOUT_VERSION}\n")).map_err(|e| io_error(e, "write", &path))
-        }
     }
 }

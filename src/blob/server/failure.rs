@@ -80,7 +80,11 @@ impl fmt::Display for Failure {
         match self {
             Failure::Refused(refusal) => refusal.fmt(f),
             Failure::NotOwner { epoch, fenced } => match fenced.by {
-                Some(by) => write!(f, "epoch {epoch} has been taken over by epoch {by}"),
+                Some(by) => write!(
+                    f,
+                    "epoch {epoch} has been taken over by epoch {by}{}",
+                    fenced.no_address()
+                ),
                 None => write!(f, "epoch {epoch} has been taken over"),
             },
             Failure::Busy { why, .. } => f.write_str(why),

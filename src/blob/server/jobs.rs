@@ -1,13 +1,33 @@
 //! References, events of jobs, listings.
 
+use std::collections::BTreeSet;
+
 use super::super::fail;
-use super::super::key::{BlobKey, JobId, LeaseId, Moment, ReceiverId};
-use super::super::lifecycle::{Holder, JobEvent, Refusal};
+use super::super::key::{BlobKey, Digest, JobId, LeaseId, Moment, ReceiverId};
+use super::super::lifecycle::{Holder, JobEvent, JobState, Refusal};
 use super::super::registry::Registry;
 use super::super::wire::{BlobList, JobList, WhyAnswer};
 use super::{BlobServer, Failure, Mode};
 
 impl BlobServer {
+    /// Where a job stands, if anything is known of it, and which of these blobs somebody holds.
+    pub(crate) fn standing(
+        &self,
+        job: &JobId,
+        digests: &BTreeSet<Digest>,
+    ) -> (Option<JobState>, BTreeSet<Digest>) {
+        let Ok(Some(cell)) = self.0.cell(job) else {
+            return (None, BTreeSet::new());
+        };
+        let work = cell.work();
+        let Some(known) = work.registry.job(job) else {
+            return (None, BTreeSet::new());
+        };
+        let held = |d: &&Digest| known.blobs.get(d).is_some_and(|b| !b.holders.is_empty());
+        let held = digests.iter().filter(held).copied().collect();
+        (Some(known.state), held)
+    }
+
     /// Something happened to a job. Repeating an event changes nothing.
     ///
     /// # Errors

@@ -133,6 +133,16 @@ pub struct Fenced {
     pub address: Option<String>,
 }
 
+impl Fenced {
+    /// Why nobody can be sent to it, where it is so; for the end of a sentence.
+    pub fn no_address(&self) -> &'static str {
+        match (self.by, &self.address) {
+            (Some(_), None) => ", whose address is not known: it was started without --advertise",
+            _ => "",
+        }
+    }
+}
+
 pub(crate) struct Inner {
     trouble: Mutex<Option<String>>,
     config: ServerConfig,

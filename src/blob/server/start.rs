@@ -77,6 +77,28 @@ fn deposed(epoch: u64) -> Error {
     .hint("another server of this cluster id has just started; one at a time")
 }
 
+/// Makes sure that the HA store can be one, and that it is the one that the local directory was used with, before
+/// anything is written into it.
+async fn found_again(local: LocalStore, ha: HaStore) -> Result<(LocalStore, HaStore)> {
+    let names = ha.names_on_disk().await?;
+    let (local, known) = blocking(move || {
+        let known = local.known_ha_folders()?;
+        Ok((local, known))
+    })
+    .await?;
+    if !known.is_disjoint(&names) {
+        ha.is_back(local.root()).await?;
+    }
+    ha.probe().await?.check(ha.folder())?;
+    ha.check_format().await?;
+    let local = blocking(move || {
+        local.remember_ha_folders(&names)?;
+        Ok(local)
+    })
+    .await?;
+    Ok((local, ha))
+}
+
 /// Seals all jobs, and reads what they are then. The listing is one that was made after all seals.
 async fn seal_all(
     ha: &HaStore,
@@ -134,7 +156,8 @@ impl BlobServer {
     ///
     /// # Errors
     ///
-    /// `Invalid` if HA store and local directory lie in each other; `Refused` if another process has the directory; `Unsupported` if the HA store ignores create-if-absent;
+    /// `Invalid` if HA store and local directory lie in each other; `Refused` if another process has the directory,
+    /// if it is somebody else's, and if an HA folder that was used with it is not there; `Unsupported` if the HA store ignores create-if-absent;
     /// `Conflict` if another server starts at the same time; what stores and file system answer. The old state
     /// is intact.
     pub async fn open(
@@ -145,8 +168,7 @@ impl BlobServer {
         let options = config.local.clone();
         let (local, listed_local) = blocking(move || LocalStore::open(options)).await?;
         let ha = super::ha_store(stores, &config)?;
-        ha.probe().await?.check(ha.folder())?;
-        ha.check_format().await?;
+        let (local, ha) = found_again(local, ha).await?;
         let clock = Steady::start();
         let epoch = ha.claim().await?;
         let (objects, manifests) = seal_all(&ha, epoch).await?;

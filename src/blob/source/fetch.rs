@@ -2,7 +2,7 @@
 //! does not have the digest that was asked for is thrown away, whoever sent it.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
-use super::super::client::{Waiting, longest_wait};
+use super::super::client::{SILENCE, Waiting, longest_wait};
 use super::super::key::BlobKey;
 use super::super::local::io_error;
 use super::breaker::Breaker;
@@ -208,10 +208,11 @@ async fn try_source<P: Part>(
         slot.count(&slot.asked);
         let miss = match slot.source.open(key, before..size).await {
             Err(miss) => Some(miss),
-            Ok(stream) => match pour(stream, &mut writing, size, patience.idle).await {
+            Ok(stream) => match pour(slot, stream, key, &mut writing, patience.idle).await {
                 Poured::All => None,
                 Poured::Broken(e) => Some(SourceError::Transient(e, None)),
                 Poured::TooMuch => {
+                    writing.give_up().await;
                     slot.count(&slot.wrong);
                     slot.breaker().failed(Instant::now());
                     return Err(Miss::Wrong(format!("more than {size} bytes")));
@@ -233,6 +234,7 @@ async fn try_source<P: Part>(
                     failed + 1
                 };
                 if failed > tries {
+                    writing.give_up().await;
                     slot.breaker().failed(Instant::now());
                     return Err(Miss::Source(SourceError::Transient(e, wish)));
                 }
@@ -246,6 +248,7 @@ async fn try_source<P: Part>(
                 }
             }
             Some(miss) => {
+                writing.give_up().await;
                 slot.breaker().answered();
                 return Err(Miss::Source(miss));
             }
@@ -271,19 +274,46 @@ enum Poured {
     WriterFailed,
 }
 
+/// The next bytes, or none within the time. Tells the source when it has been waited for a while.
+async fn next_bytes(
+    source: &dyn BlobSource,
+    key: &BlobKey,
+    stream: &mut ByteStream,
+    idle: Duration,
+) -> Result<Option<Result<Bytes>>> {
+    let mut next = stream.next();
+    if idle > SILENCE {
+        if let Ok(next) = tokio::time::timeout(SILENCE, &mut next).await {
+            return Ok(next);
+        }
+        source.waits(&Waiting::Silent {
+            call: format!("the download of {key} from the {}", source.label()),
+            silent: SILENCE,
+            longest: idle - SILENCE,
+        });
+    }
+    let left = match idle > SILENCE {
+        true => idle - SILENCE,
+        false => idle,
+    };
+    tokio::time::timeout(left, next).await.map_err(|_| {
+        let text = format!("nothing came for {} s", idle.as_secs_f64());
+        Error::new(ErrorKind::Unavailable, text)
+    })
+}
+
 async fn pour<P: Part>(
+    slot: &Slot,
     mut stream: ByteStream,
+    key: &BlobKey,
     writing: &mut Writing<P>,
-    size: u64,
     idle: Duration,
 ) -> Poured {
+    let size = key.digest.size;
     loop {
-        let next = match tokio::time::timeout(idle, stream.next()).await {
+        let next = match next_bytes(&*slot.source, key, &mut stream, idle).await {
             Ok(next) => next,
-            Err(_) => {
-                let text = format!("nothing came for {} s", idle.as_secs_f64());
-                return Poured::Broken(Error::new(ErrorKind::Unavailable, text));
-            }
+            Err(e) => return Poured::Broken(e),
         };
         match next {
             Some(Ok(bytes)) if writing.taken.saturating_add(bytes.len() as u64) > size => {
@@ -371,7 +401,7 @@ async fn pull_range(
         let mut wish = None;
         let broken = match source.open(key, at..range.end).await {
             Ok(mut stream) => loop {
-                match tokio::time::timeout(patience.idle, stream.next()).await {
+                match next_bytes(source, key, &mut stream, patience.idle).await {
                     Ok(Some(Ok(bytes))) if bytes.len() as u64 <= range.end - at => {
                         at += bytes.len() as u64;
                         take(bytes)?;
@@ -388,9 +418,7 @@ async fn pull_range(
                             format!("the answer ended at byte {at}"),
                         );
                     }
-                    Err(_) => {
-                        break Error::new(ErrorKind::Unavailable, "nothing came for too long");
-                    }
+                    Err(e) => break e,
                 }
             },
             Err(SourceError::Transient(e, wished)) => {
@@ -485,13 +513,11 @@ pub async fn fetch_file(
 ) -> Result<Vec<SourceUse>> {
     check_name(file, replace)?;
     let sources = Sources::new(sources);
-    let mut temporary = file.as_os_str().to_owned();
-    temporary.push(format!(".{:016x}.part", clock::random_id()));
-    let path = PathBuf::from(temporary);
-    let begin = move || FilePart::begin(path.clone());
-    let temporary = fetch(&sources, key, PATIENCE, begin).await?;
     let to = file.to_path_buf();
-    crate::store::blocking(move || give_name(&temporary, &to, replace)).await?;
+    let becomes = to.clone();
+    let begin = move || FilePart::begin(becomes.clone());
+    let temporary = fetch(&sources, key, PATIENCE, begin).await?;
+    crate::store::blocking(move || give_name(temporary.path(), &to, replace)).await?;
     Ok(sources.usage())
 }
 

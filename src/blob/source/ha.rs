@@ -13,6 +13,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Location, Stores};
 
+use super::super::client::{OnWait, SILENCE, Waiting};
 use super::super::key::{BlobKey, ClusterId, Digest, JobId, ObjectName};
 use super::super::layout::StorePath;
 use super::super::lifecycle::{Class, JobState, Refusal};
@@ -25,6 +26,8 @@ const FRESH: Duration = Duration::from_secs(1);
 const PIECE_BYTES: u64 = 4 << 20;
 /// Requests of one blob under way at once.
 const READ_AHEAD: usize = 3;
+/// How long the store may take to find a blob, repeats included: another source may have it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a job's newest manifest said.
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ pub struct HaSource {
     stores: Stores,
     root: Location,
     known: Arc<Mutex<HashMap<JobId, Known>>>,
+    patience: Duration,
+    on_wait: Option<OnWait>,
 }
 
 impl fmt::Debug for HaSource {
@@ -61,7 +66,23 @@ impl HaSource {
             root: url.join(cluster.as_str())?,
             stores,
             known: Arc::default(),
+            patience: PATIENCE,
+            on_wait: None,
         })
+    }
+
+    /// Gives up the search for a blob after this time, repeats included; 60 s.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> HaSource {
+        self.patience = patience;
+        self
+    }
+
+    /// Is told what is waited for; nobody.
+    #[must_use]
+    pub fn telling(mut self, on_wait: Option<OnWait>) -> HaSource {
+        self.on_wait = on_wait;
+        self
     }
 
     fn known(&self, job: &JobId) -> Option<Known> {
@@ -143,13 +164,8 @@ impl HaSource {
     }
 }
 
-#[async_trait]
-impl BlobSource for HaSource {
-    fn label(&self) -> &str {
-        "HA store"
-    }
-
-    async fn open(&self, key: &BlobKey, range: Range<u64>) -> Result<ByteStream, SourceError> {
+impl HaSource {
+    async fn open_now(&self, key: &BlobKey, range: Range<u64>) -> Result<ByteStream, SourceError> {
         let mut again = false;
         loop {
             let object = self.object(key, again).await?;
@@ -171,6 +187,44 @@ impl BlobSource for HaSource {
                 Err(e) if e.kind() == ErrorKind::Denied => return Err(SourceError::Refused(e)),
                 Err(e) => return Err(SourceError::Transient(e, None)),
             }
+        }
+    }
+}
+
+#[async_trait]
+impl BlobSource for HaSource {
+    fn label(&self) -> &str {
+        "HA store"
+    }
+
+    async fn open(&self, key: &BlobKey, range: Range<u64>) -> Result<ByteStream, SourceError> {
+        let mut opening = std::pin::pin!(self.open_now(key, range));
+        let soon = SILENCE.min(self.patience);
+        if let Ok(opened) = tokio::time::timeout(soon, &mut opening).await {
+            return opened;
+        }
+        let longest = self.patience - soon;
+        if !longest.is_zero() {
+            self.waits(&Waiting::Silent {
+                call: format!("the look for {key} in the HA store {}", self.root),
+                silent: soon,
+                longest,
+            });
+        }
+        tokio::time::timeout(longest, opening)
+            .await
+            .unwrap_or_else(|_| {
+                let text = format!("no answer for {} s", self.patience.as_secs_f64());
+                let e = Error::new(ErrorKind::Unavailable, text)
+                    .during("read")
+                    .at(&self.root);
+                Err(SourceError::Transient(e, None))
+            })
+    }
+
+    fn waits(&self, waiting: &Waiting) {
+        if let Some(on_wait) = &self.on_wait {
+            on_wait.tell(waiting);
         }
     }
 }

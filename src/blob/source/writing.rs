@@ -9,9 +9,11 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
 use super::super::key::{Digest, Digester};
+use super::super::local::{Temporary, io_error};
 
 /// Pieces that wait for the writer at most.
 const PIECES_WAITING: usize = 16;
@@ -68,6 +70,12 @@ impl<P: Part> Writing<P> {
         self.to.send(bytes).await.is_ok()
     }
 
+    /// The bytes are not wanted: what was written of them is gone when this is done, so that it is in nobody's way.
+    pub(crate) async fn give_up(self) {
+        drop(self.to);
+        let _ = self.thread.await;
+    }
+
     /// No more bytes come.
     pub(crate) async fn finish(self) -> Result<(Digest, P::Done)> {
         drop(self.to);
@@ -79,49 +87,44 @@ impl<P: Part> Writing<P> {
     }
 }
 
-/// A plain file with a name of its own, which is removed unless it is given away.
+/// A plain file beside the one that it shall become, which is removed unless it is given that name.
 pub(crate) struct FilePart {
     file: File,
-    path: Option<PathBuf>,
+    path: Temporary,
+    /// What it shall become: the name that people know.
+    becomes: PathBuf,
     digester: Digester,
 }
 
 impl FilePart {
-    /// Makes the file, which must not be there.
-    pub(crate) fn begin(path: PathBuf) -> Result<FilePart> {
+    /// Makes the file, under a name that nobody has.
+    pub(crate) fn begin(becomes: PathBuf) -> Result<FilePart> {
+        let mut path = becomes.as_os_str().to_owned();
+        path.push(format!(".{:016x}.part", clock::random_id()));
+        let path = PathBuf::from(path);
         let made = File::create_new(&path);
-        let file = made.map_err(|e| super::super::local::io_error(e, "write", &path))?;
         Ok(FilePart {
-            file,
-            path: Some(path),
+            file: made.map_err(|e| io_error(e, "write", &becomes))?,
+            path: Temporary::new(path),
+            becomes,
             digester: Digester::default(),
         })
     }
 }
 
 impl Part for FilePart {
-    type Done = PathBuf;
+    type Done = Temporary;
 
     fn write(&mut self, pieces: &[Bytes]) -> Result<()> {
         for piece in pieces {
             let written = self.file.write_all(piece);
-            let at = self.path.clone().unwrap_or_default();
-            written.map_err(|e| super::super::local::io_error(e, "write", &at))?;
+            written.map_err(|e| io_error(e, "write", &self.becomes))?;
             self.digester.update(piece);
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<(Digest, PathBuf)> {
-        let digest = std::mem::take(&mut self.digester).finish();
-        Ok((digest, self.path.take().unwrap_or_default()))
-    }
-}
-
-impl Drop for FilePart {
-    fn drop(&mut self) {
-        if let Some(path) = self.path.take() {
-            let _ = std::fs::remove_file(path);
-        }
+    fn finish(self) -> Result<(Digest, Temporary)> {
+        Ok((self.digester.finish(), self.path))
     }
 }

@@ -1,5 +1,7 @@
 //! JSON bodies of control calls.
 
+use std::collections::BTreeSet;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +11,7 @@ use super::super::key::{
 use super::super::lifecycle::{BlobState, Class, JobState};
 use super::super::manifest::Held;
 use super::super::sweep::SweepReason;
-use super::super::uploads::Planned;
+use super::super::uploads::{Planned, Staged};
 use super::problem::{Code, Problem};
 
 /// A body of a control call larger than this is refused: 4 MiB.
@@ -62,6 +64,20 @@ pub struct UploadBegun {
 pub struct MemberArrived {
     /// The digest of what arrived.
     pub digest: Digest,
+}
+
+/// The answer to [`Call::CommitUpload`](super::Call::CommitUpload).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadCommitted {
+    /// The members, and until when they stay although nobody holds them.
+    #[serde(flatten)]
+    pub staged: Staged,
+    /// Where the job stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<JobState>,
+    /// Members that somebody holds: they stay longer.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub held: BTreeSet<Digest>,
 }
 
 /// The answer to [`Call::ListJobs`](super::Call::ListJobs).

@@ -279,6 +279,9 @@ impl Problem {
         let error = match (self.retry_after, &self.owner) {
             (Some(seconds), _) => error.hint(format!("try again in {seconds} s")),
             (None, Some(owner)) => error.hint(format!("the owner is at {owner}")),
+            (None, None) if self.code == Code::NotOwner => error.hint(
+                "name the later server with --server; started with --advertise it is found without that",
+            ),
             _ => error,
         };
         match self.key {

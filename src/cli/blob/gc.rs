@@ -31,7 +31,7 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     let offline = &args.offline;
     if !args.apply {
-        let ha = offline.ha(stores)?;
+        let ha = offline.look(stores)?;
         let found = inspect(&ha, offline.orphan_min_age()).await?;
         let mut text = inspection_text(&found);
         text.push_str("nothing was removed: --apply does it\n");

@@ -24,7 +24,7 @@ use super::remote::{self, Remote};
 pub(in crate::cli) struct Args {
     /// The job that it belongs to.
     job: String,
-    /// The digest that `put` printed, or at least the first 8 digits of it.
+    /// The digest that `put` printed, or at least the first 8 digits of it, in lower case.
     digest: String,
     /// The file to write, which must not be there; `-` for stdout.
     out: PathBuf,
@@ -64,7 +64,9 @@ pub(in crate::cli) async fn run(
     let work = async {
         let client = args.remote.client(ui)?;
         let key = named.find(&client, &job).await?;
-        write(args, stores, client, &key).await.map_err(next_step)
+        write(args, stores, ui, client, &key)
+            .await
+            .map_err(next_step)
     };
     let done = tokio::select! {
         done = work => done,
@@ -76,7 +78,13 @@ pub(in crate::cli) async fn run(
     done
 }
 
-async fn write(args: &Args, stores: &Stores, client: BlobClient, key: &BlobKey) -> Result<Output> {
+async fn write(
+    args: &Args,
+    stores: &Stores,
+    ui: &Ui,
+    client: BlobClient,
+    key: &BlobKey,
+) -> Result<Output> {
     let stdout = args.out == Path::new("-");
     let server = ServerSource::new(client);
     if let Some(text) = &args.range {
@@ -93,7 +101,7 @@ async fn write(args: &Args, stores: &Stores, client: BlobClient, key: &BlobKey) 
             apart(stores, &url, directory).await?;
         }
         let ha = HaSource::new(stores.clone(), &url, &args.cluster)?;
-        sources.push(Arc::new(ha));
+        sources.push(Arc::new(ha.telling(remote::on_wait(ui))));
     }
     sources.push(Arc::new(server));
     let used = match &args.cache {

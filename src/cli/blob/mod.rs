@@ -26,6 +26,9 @@ use super::{Format, Output};
 
 /// A store for job artefacts: jars, large messages. References are counted, what nobody holds goes after a
 /// while, and what must survive is kept in an HA store, which can be any location.
+///
+/// Ids of jobs, clusters, receivers and leases are 1 to 128 lower-case letters, digits, `-` and `_`. A blob is named by
+/// its digest, in lower case: the SHA-256 in 64 hex digits, `-`, the size in bytes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]

@@ -2,8 +2,9 @@
 
 use crate::blob::client::BlobClient;
 use crate::blob::wire::BlobList;
-use crate::blob::{BlobKey, Digest, JobId, JobState};
+use crate::blob::{BlobKey, Digest, JobId, JobState, shortened};
 use crate::error::{Error, ErrorKind, Result, printable};
+use crate::report::count;
 
 /// Fewest digits of a beginning.
 const FEWEST_DIGITS: usize = 8;
@@ -30,12 +31,7 @@ impl Named {
         if text.bytes().all(digit) && (FEWEST_DIGITS..=ALL_DIGITS).contains(&text.len()) {
             return Ok(Named::Beginning(text.to_string()));
         }
-        let digest = Digest::parse(text).map_err(|e| {
-            e.hint(format!(
-                "a digest is the SHA-256 in {ALL_DIGITS} lower-case hex digits, `-`, the size in bytes; \
-                 the first {FEWEST_DIGITS} digits or more will do"
-            ))
-        })?;
+        let digest = Digest::parse(text).map_err(|_| no_digest(text))?;
         if digest.size == 0 && !digest.is_empty_blob() {
             return Err(Error::invalid("no blob of 0 bytes has this digest")
                 .at(digest)
@@ -73,6 +69,29 @@ impl Named {
         let job = job.clone();
         Ok(BlobKey { job, digest })
     }
+}
+
+/// What is wrong with a text that names no blob.
+fn no_digest(text: &str) -> Error {
+    let lower = text.to_ascii_lowercase();
+    if lower != text && Named::parse(&lower).is_ok() {
+        return Error::invalid("the digits of a digest are written in lower case")
+            .at(text)
+            .hint(format!("write {lower}"));
+    }
+    let hint = format!(
+        "a digest is the SHA-256 in {ALL_DIGITS} lower-case hex digits, `-`, the size in bytes; \
+         its first {FEWEST_DIGITS} digits or more will do"
+    );
+    let few = !text.is_empty() && text.len() < FEWEST_DIGITS;
+    let message = match few && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => format!(
+            "{} are too few to name a blob",
+            count(text.len() as u64, "digit", "digits")
+        ),
+        false => "this is no digest of a blob".to_string(),
+    };
+    Error::invalid(message).at(shortened(text)).hint(hint)
 }
 
 /// The one blob of a listing that begins so. The empty one is in no listing, and always there.
@@ -166,6 +185,17 @@ mod tests {
             assert_eq!(e.kind(), ErrorKind::Invalid, "{bad}");
             assert!(e.next_step().is_some(), "{bad}");
         }
+        for (bad, said) in [
+            ("abcdef0", "7 digits are too few"),
+            ("ABC", "3 digits are too few"),
+            ("ABCDEF01", "lower case"),
+            ("abcdef01-7", "no digest"),
+        ] {
+            let e = Named::parse(bad).unwrap_err();
+            assert!(e.to_string().contains(said), "{bad}: {e}");
+        }
+        let e = Named::parse("abcdef0").unwrap_err();
+        assert!(e.next_step().is_some_and(|s| s.contains("first 8 digits")));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::blob::{
     BlobServer, HaStore, Inspection, OnExit, RecoveryReport, RefusedJob, ServerConfig, Settings,
+    check_directory,
 };
 use crate::error::Result;
 use crate::report::count;
@@ -37,8 +38,14 @@ pub(super) struct Offline {
 }
 
 impl Offline {
-    /// The HA store, for a look that disturbs nobody.
-    pub(super) fn ha(&self, stores: &Stores) -> Result<HaStore> {
+    /// The HA store, for a look that disturbs nobody. What could not be done afterwards is not looked at either: in
+    /// a directory that is somebody else's.
+    pub(super) fn look(&self, stores: &Stores) -> Result<HaStore> {
+        check_directory(&self.data)?;
+        self.ha(stores)
+    }
+
+    fn ha(&self, stores: &Stores) -> Result<HaStore> {
         HaStore::new(stores.clone(), &self.place.ha()?, &self.place.cluster)
     }
 
@@ -59,7 +66,7 @@ impl Offline {
         config.orphan_min_age = self.orphan_min_age();
         config.local.on_exit = OnExit::Keep;
         config.local.space.max_bytes = self.max_bytes;
-        self.ha(stores)?.owned_epoch().await?;
+        self.look(stores)?.owned_epoch().await?;
         BlobServer::open(config, stores.clone()).await
     }
 }

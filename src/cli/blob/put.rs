@@ -15,7 +15,7 @@ use super::remote::Remote;
 /// Upload files as one batch: all become visible, or none. What is there already is not sent.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The job that they belong to.
+    /// The job that they belong to: an id of lower-case letters, digits, `-` and `_`.
     job: String,
     /// The files.
     #[arg(required = true)]
@@ -23,7 +23,8 @@ pub(in crate::cli) struct Args {
     /// They can be made again: kept in the server's memory and directory only, and gone when it restarts.
     #[arg(long)]
     recreatable: bool,
-    /// Register the job, which holds the files from then on. Without it they lapse after the retention interval.
+    /// Register the job, which holds the files from then on; a job that is registered holds them besides the others. Without
+    /// it they lapse after the retention interval, unless somebody holds them by then.
     #[arg(long)]
     register: bool,
     #[command(flatten)]

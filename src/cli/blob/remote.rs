@@ -62,7 +62,7 @@ impl Remote {
     /// A client that says on stderr what it waits for, unless it must be quiet.
     pub(super) fn client(&self, ui: &Ui) -> Result<BlobClient> {
         let mut config = ClientConfig::new(&self.server)?;
-        config.on_wait = (!ui.is_quiet()).then(|| OnWait::new(waits()));
+        config.on_wait = on_wait(ui);
         config.token = match &self.token_file {
             Some(path) => Some(String::from_utf8_lossy(&read(path)?).trim().to_string()),
             None => std::env::var("FORKPOINT_BLOB_TOKEN").ok(),
@@ -76,6 +76,11 @@ impl Remote {
 
 /// Waits that make less than this in all are not talked about.
 const SHORT: Duration = Duration::from_secs(3);
+
+/// Says on stderr what is waited for, unless it must be quiet.
+pub(super) fn on_wait(ui: &Ui) -> Option<OnWait> {
+    (!ui.is_quiet()).then(|| OnWait::new(waits()))
+}
 
 fn waits() -> impl Fn(&Waiting) {
     let waited = Mutex::new(Duration::ZERO);

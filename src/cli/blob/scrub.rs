@@ -30,7 +30,7 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     let mut code = exit::DONE;
     let (mut text, mut json, report) = match args.apply {
         false => {
-            let found = compare(&args.offline.ha(stores)?, &args.offline.data).await?;
+            let found = compare(&args.offline.look(stores)?, &args.offline.data).await?;
             if !found.refused.is_empty() {
                 code = exit::INCOMPLETE;
             }

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use crate::blob::{
-    BlobServer, HttpConfig, HttpListener, JobId, LocalOptions, Mode, OnExit, RecoverJobs,
+    BlobServer, Fenced, HttpConfig, HttpListener, JobId, LocalOptions, Mode, OnExit, RecoverJobs,
     ServerConfig, SpaceRule, TlsFiles,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -36,7 +36,8 @@ pub(super) struct Args {
     /// Where to listen; port 0 takes a free one (blob.server.bind).
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878")]
     bind: SocketAddr,
-    /// How others reach this server, such as https://blobs.example:7878 (blob.server.advertise).
+    /// How others reach this server, such as https://blobs.example:7878 (blob.server.advertise). Left out: clients of a
+    /// server that this one takes over are not sent here.
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
     /// A second listener for /livez, /readyz and /metrics alone.
@@ -226,7 +227,7 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
         None => format!("epoch {epoch} ended\n"),
         Some(by) => format!(
             "epoch {epoch} ended; it had been taken over{}\n",
-            by.by.map(|n| format!(" by epoch {n}")).unwrap_or_default()
+            by_whom(by)
         ),
     };
     Ok(Output {
@@ -245,12 +246,18 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
 async fn watch(server: &BlobServer, every: Duration) {
     server.watch(every).await;
     if let Some(by) = server.fenced() {
-        let epoch = by.by.map(|n| format!(" by epoch {n}")).unwrap_or_default();
-        let address = by.address.as_ref().map(|a| format!(" at {a}"));
         say(&format!(
-            "taken over{epoch}{}: this server answers 421 from now on; it can be stopped\n",
-            address.unwrap_or_default()
+            "taken over{}; this server answers 421 from now on, and can be stopped\n",
+            by_whom(by)
         ));
+    }
+}
+
+fn by_whom(by: &Fenced) -> String {
+    let epoch = by.by.map(|n| format!(" by epoch {n}")).unwrap_or_default();
+    match &by.address {
+        Some(address) => format!("{epoch} at {address}"),
+        None => format!("{epoch}{}", by.no_address()),
     }
 }
 

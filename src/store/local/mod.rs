@@ -6,6 +6,7 @@
 //! Either way a reader sees the whole file or none, and what a killed process leaves is found
 //! and overwritten by the next run.
 
+mod obstacle;
 mod staging;
 
 use std::fs::{self, File};
@@ -22,6 +23,7 @@ use super::location::Location;
 use super::method::Method;
 use super::stat::Stat;
 
+use obstacle::{make_folder, no_name};
 use staging::temporary_name;
 
 pub(crate) use staging::Staged;
@@ -316,7 +318,7 @@ pub(crate) fn copy(
     // Before much is copied for nothing; the name is given to nobody's loss in any case.
     let small = before.len() <= SMALL_BYTES && how == How::Any;
     if create_only && !small && fs::symlink_metadata(path_of(to)).is_ok() {
-        return Err(from_io(io::ErrorKind::AlreadyExists.into(), "write", to));
+        return Err(no_name(io::ErrorKind::AlreadyExists.into(), "write", to));
     }
     let mut staged = Staged::begin(to)?;
     let method = match !small && reflink(&source, staged.file()) {
@@ -350,7 +352,7 @@ pub(crate) fn copy(
 pub(crate) fn link(from: &Location, to: &Location, create_only: bool) -> Result<Copied> {
     let destination = path_of(to);
     if let Some(folder) = destination.parent() {
-        fs::create_dir_all(folder).map_err(|e| from_io(e, "write", to))?;
+        make_folder(folder, to)?;
     }
     let fail = |e: io::Error| match e.kind() {
         io::ErrorKind::CrossesDevices => Error::new(
@@ -359,7 +361,7 @@ pub(crate) fn link(from: &Location, to: &Location, create_only: bool) -> Result<
         )
         .during("link")
         .at(to),
-        _ => from_io(e, "link", to),
+        _ => no_name(e, "link", to),
     };
     if create_only {
         fs::hard_link(path_of(from), &destination).map_err(fail)?;

@@ -5,10 +5,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 use super::super::location::Location;
 use super::super::stat::Stat;
+use super::obstacle::{make_folder, no_name};
 use super::{from_io, path_of, tag_of};
 
 /// A file being written that nobody sees yet.
@@ -27,14 +28,7 @@ impl Staged {
         // Mostly the folder is there.
         let mut file = unnamed(&folder);
         if file.is_none() {
-            fs::create_dir_all(&folder).map_err(|e| match e.kind() {
-                io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-                    Error::new(ErrorKind::AlreadyExists, "a part of this path is a file")
-                        .during("write")
-                        .at(at)
-                }
-                _ => from_io(e, "write", at),
-            })?;
+            make_folder(&folder, at)?;
             file = unnamed(&folder);
         }
         let (file, named) = match file {
@@ -58,7 +52,7 @@ impl Staged {
     /// Gives the file its name, after making it durable if `sync`. Refuses an existing one if
     /// `create_only`.
     pub(crate) fn publish(mut self, at: &Location, create_only: bool, sync: bool) -> Result<Stat> {
-        let fail = |e: io::Error| from_io(e, "write", at);
+        let fail = |e: io::Error| no_name(e, "write", at);
         if sync {
             self.file.sync_all().map_err(fail)?;
         }
