@@ -38,7 +38,7 @@ async fn main() -> forkpoint::Result<()> {
         &Cancel::default(),
     )
     .await?;
-    println!("{}", report::fork_text(&done));
+    println!("{}", report::fork_text(&done, false));
 
     let check = verify::verify(&stores, &done.snapshot, &Silent).await?;
     println!("{}", report::verify_text(&check));

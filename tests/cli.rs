@@ -156,9 +156,9 @@ async fn verify_finds_damage_and_exits_5() {
             .contains("too short"),
         "{verify}"
     );
-    // `show` still shows what there is to see.
+    // `show` still shows what there is to see, and says with its exit code that files are missing.
     let (code, show) = run_json(&["show", fork]);
-    assert_eq!(code, 0);
+    assert_eq!(code, 5);
     assert_eq!(
         show["files"]
             .as_array()
@@ -319,7 +319,7 @@ fn relative_paths_cannot_leave_the_snapshot() {
     )
     .unwrap();
     let (code, show) = run_json(&["show", &root.to_string()]);
-    assert_eq!(code, 0);
+    assert_eq!(code, 5, "the file is not there");
     let location = show["files"][0]["location"].as_str().unwrap();
     assert!(location.starts_with(&format!("{root}/")), "{location}");
 }
@@ -520,7 +520,7 @@ async fn a_snapshot_from_hdfs_is_shown_and_forks_from_where_it_was_copied_to() {
     let target = root.join("fork").unwrap().to_string();
 
     let (code, show) = run_json(&["show", &snapshot]);
-    assert_eq!(code, 0);
+    assert_eq!(code, 4, "nobody could look at the file");
     assert_eq!(
         show["files"][0]["location"],
         json!("hdfs://name:8020/flink/job/shared/x")

@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// The job's restore mode: claim, no-claim or legacy.
     #[arg(long, default_value = "claim")]
     mode: RestoreMode,
-    /// Take over the older checkpoints of the snapshot's job too; Flink itself would leave them for ever.
+    /// Take over the older checkpoints of the snapshot's job too; Flink itself would leave them forever.
     #[arg(long, conflicts_with = "release")]
     chain: bool,
     /// Take the record back: the job was never started, or has let the snapshot go.

@@ -1,21 +1,22 @@
 //! `forkpoint clean`.
 
-use std::path::PathBuf;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ownership::clean::{
-    ApplyOptions, ApplyReport, PlanSource, Status, apply_plan, plan_clean,
+    ApplyOptions, ApplyReport, CleanPlan, PlanSource, Status, apply_plan, plan_clean,
 };
 use crate::ownership::{Access, CleanPolicy, KeepRule, Lineage, parse_millis};
 use crate::progress::Cancel;
 use crate::report::{applied_json, applied_text, clean_json, clean_text};
-use crate::store::Stores;
+use crate::store::{Provider, StagedFile, Stores};
 
 use super::roots::{Also, parse_all};
 use super::ui::Ui;
-use super::{Output, exit, interrupt};
+use super::{Output, exit, interrupt, location};
 
 /// Delete snapshots that no rule keeps, and orphans, in two steps: write a plan, read it, apply it.
 ///
@@ -51,11 +52,12 @@ pub(super) struct Args {
     /// Write the plan into this file.
     #[arg(long, value_name = "FILE", conflicts_with = "apply")]
     out: Option<PathBuf>,
-    /// Apply the plan in this file.
-    #[arg(long, value_name = "PLAN")]
+    /// Apply the plan in this file. What is deleted and what is kept was decided when it was made: rules go with the
+    /// making of a plan.
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["keep", "min_age", "also"])]
     apply: Option<PathBuf>,
     /// Between the first --apply and the second look at what shall go.
-    #[arg(long, value_name = "TIME", default_value = "10m")]
+    #[arg(long, value_name = "TIME", default_value = "10m", requires = "apply")]
     grace: String,
     /// Wait for the grace period instead of ending with exit code 6.
     #[arg(long, requires = "apply")]
@@ -99,20 +101,7 @@ async fn plan(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     }
     let blocked = !plan.missing.is_empty();
     if let (Some(path), false) = (&args.out, blocked || too_many) {
-        let fail = |e: std::io::Error| {
-            Error::of_write(e)
-                .during("write the plan")
-                .at(path.display())
-        };
-        let file = std::fs::File::create_new(path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::AlreadyExists => Error::refused("a file is already there")
-                .during("write the plan")
-                .at(path.display())
-                .hint("a plan is never overwritten, it may be half applied: choose another name"),
-            _ => fail(e),
-        })?;
-        let mut file = std::io::BufWriter::new(file);
-        plan.write(&lineage, &mut file)?;
+        write_plan(&plan, &lineage, path).map_err(|e| e.at(path.display()))?;
     }
     Ok(Output {
         text: clean_text(&plan),
@@ -124,6 +113,28 @@ async fn plan(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
             _ => exit::DONE,
         },
     })
+}
+
+/// Writes the plan as a whole or not at all: nobody sees the file before it is.
+fn write_plan(plan: &CleanPlan, lineage: &Lineage<'_>, path: &Path) -> Result<()> {
+    const DOING: &str = "write the plan";
+    let text = path
+        .to_str()
+        .ok_or_else(|| Error::invalid("the path is not UTF-8").during(DOING))?;
+    let at = location::parse(text)?;
+    if at.provider() != Provider::Local {
+        return Err(Error::invalid("the plan of a clean is a file of this machine").during(DOING));
+    }
+    let taken = |e: Error| match e.kind() {
+        ErrorKind::AlreadyExists => Error::refused("a file is already there")
+            .during(DOING)
+            .hint("a plan is never overwritten, it may be half applied: choose another name"),
+        _ => e.during(DOING),
+    };
+    let mut file = StagedFile::begin(&at).map_err(taken)?;
+    plan.write(lineage, &mut BufWriter::new(file.file()))?;
+    file.publish(&at, true, true).map_err(taken)?;
+    Ok(())
 }
 
 async fn apply(args: &Args, plan: &std::path::Path, stores: &Stores, ui: &Ui) -> Result<Output> {

@@ -56,7 +56,8 @@ enum Sure {
 }
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
-    let plan = read_plan(stores, &location::parse(&args.plan)?).await?;
+    let plan_at = location::parse(&args.plan)?;
+    let plan = read_plan(stores, &plan_at).await?;
     let out = args.out.as_deref().map(location::parse).transpose()?;
     let options = CommitOptions {
         trust: Trust {
@@ -68,6 +69,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
             compare_contents: args.verify == Sure::Content,
         },
         other_services: args.other_services,
+        plan_at: Some(plan_at),
         redistribute: args.redistribute,
     };
     let outcome = commit(stores, &plan, &options, ui)

@@ -1,10 +1,14 @@
 //! `forkpoint fork`.
 
-use crate::error::Result;
-use crate::fork;
+use clap::ValueEnum;
+
+use crate::error::{Error, Result};
+use crate::fork::{self, ForkReport, PlannedFork};
 use crate::progress::Cancel;
 use crate::report::{fork_json, fork_text, plan_json, plan_text};
+use crate::snapshot::CommitObject;
 use crate::store::Stores;
+use crate::verify::{ReadSnapshot, verify_against};
 
 use super::plan::What;
 use super::ui::Ui;
@@ -13,7 +17,8 @@ use super::{Output, exit, interrupt};
 /// Make an independent snapshot from a retained one: duplicate every file it needs, rewrite its
 /// references, commit, and prove that nothing refers to the original any more.
 ///
-/// Stopped or killed, the same command goes on where it was.
+/// Stopped or killed, the same command goes on where it was. What an earlier run has finished is looked at again by size
+/// alone: --verify content reads every object, and compares it with the one that it was copied from.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -25,6 +30,17 @@ pub(super) struct Args {
     /// store answers well, up to 256.
     #[arg(long, value_name = "N")]
     concurrency: Option<u16>,
+    /// How sure to be of the objects of the fork, those that were already there among them.
+    #[arg(long, value_enum, default_value_t = Sure::Size, conflicts_with = "dry_run")]
+    verify: Sure,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sure {
+    /// Every object is there with its size.
+    Size,
+    /// And every byte is as in the original: reads both. Exit code 5 if not.
+    Content,
 }
 
 impl Args {
@@ -57,10 +73,47 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
              whole all the same ({why})"
         ));
     }
+    let compared = args.verify == Sure::Content;
+    if compared {
+        compare(stores, &planned, &report, ui).await?;
+    }
     Ok(Output {
-        text: fork_text(&report),
-        json: fork_json(&report),
+        text: fork_text(&report, compared),
+        json: fork_json(&report, compared),
         svg: None,
         code: exit::DONE,
     })
+}
+
+/// Compares every byte of the fork with what it was made from.
+///
+/// # Errors
+///
+/// `Corrupt` with the objects that differ.
+async fn compare(
+    stores: &Stores,
+    planned: &PlannedFork,
+    report: &ForkReport,
+    ui: &Ui,
+) -> Result<()> {
+    let copy = ReadSnapshot::plain(CommitObject::read(stores, &report.snapshot).await?)?;
+    let original = planned.read_source(stores).await?;
+    let found = verify_against(stores, &copy, &original, ui).await?;
+    let Some(first) = found.problems.first() else {
+        return Ok(());
+    };
+    let more = match found.problems.len() - 1 {
+        0 => String::new(),
+        n => format!("; and {n} more"),
+    };
+    Err(Error::corrupt(format!(
+        "the fork is not as the original: {}: {}{more}",
+        first.location, first.problem
+    ))
+    .during("compare")
+    .at(&report.snapshot)
+    .hint(
+        "if the original is intact, `forkpoint duplicate --overwrite ORIGINAL_OBJECT OBJECT` repairs an object (end jobs that \
+         use it first); `forkpoint verify --against` lists all of them",
+    ))
 }

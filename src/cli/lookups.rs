@@ -1,10 +1,11 @@
 //! Where the files of a snapshot really are: shared by the verbs that read one.
 
 use crate::error::Result;
-use crate::fork::{ForkRequest, MovedFrom, understand};
+use crate::fork::{ForkRequest, MovedFrom, understand, understand_both};
 use crate::progress::Progress;
 use crate::snapshot::{CommitObject, Snapshot};
 use crate::store::Stores;
+use crate::verify::ReadSnapshot;
 
 use super::location;
 
@@ -12,7 +13,7 @@ use super::location;
 pub(super) struct Lookups {
     /// The snapshot was copied here by another tool: look up references below this old place
     /// below the snapshot's real one. OLD alone: the new place is found among the folders above
-    /// the snapshot.
+    /// the snapshot. With `verify --against`: whichever of the two was copied so.
     #[arg(long, value_name = "OLD[=NEW]")]
     moved_from: Vec<String>,
     /// A folder, usually a native savepoint, that holds files which relative references of this
@@ -38,6 +39,19 @@ impl Lookups {
             .map(|t| location::parse(t))
             .collect::<Result<_>>()?;
         Ok(())
+    }
+
+    /// A fork or copy, and what it was made from, as these rules understand them.
+    pub(super) async fn both(
+        &self,
+        stores: &Stores,
+        copy: CommitObject,
+        original: CommitObject,
+        progress: &dyn Progress,
+    ) -> Result<(ReadSnapshot, ReadSnapshot)> {
+        let mut request = ForkRequest::new(original.directory.clone(), copy.directory.clone());
+        self.add_to(&mut request)?;
+        understand_both(stores, copy, original, &request, progress).await
     }
 
     /// The snapshot of `commit` as these rules understand it.

@@ -12,6 +12,8 @@ use super::{Output, exit};
 /// List the snapshots below roots: job, kind, completeness, age; total, shared and exclusive bytes (what
 /// deletion would free), and what keeps each. Reads every `_metadata`, writes nothing.
 ///
+/// Metadata is counted too, as deletion frees it: `fork`, `plan` and `verify` count only the files that it refers to.
+///
 /// Exit code 4 if something could not be read.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

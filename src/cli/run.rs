@@ -41,7 +41,8 @@ impl Args {
 }
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
-    let plan = read_plan(stores, &location::parse(&args.plan)?).await?;
+    let plan_at = location::parse(&args.plan)?;
+    let plan = read_plan(stores, &plan_at).await?;
     let slice = match (args.all, args.worker) {
         (false, Some(worker)) => Slice::Worker(worker),
         (false, None) => {
@@ -56,6 +57,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
             objects_at_once: args.objects_at_once(),
         },
         other_services: args.other_services,
+        plan_at: Some(plan_at),
     };
     let cancel = Cancel::default();
     let watch = tokio::spawn(interrupt::stop_on_interrupt(cancel.clone()));

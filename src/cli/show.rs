@@ -14,6 +14,8 @@ use super::{Output, exit, location};
 
 /// Show what a snapshot consists of: operators, files by scope with sizes, what lies outside its
 /// own folder.
+///
+/// Exit code 5 if files are missing, 4 if they could not be looked at; all that is known is shown all the same.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The snapshot: the folder that holds `_metadata`, such as s3://bucket/job/chk-42.
@@ -32,22 +34,27 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let at = location::parse(&args.snapshot)?;
     let commit = CommitObject::read(stores, &at).await?;
     let snapshot = args.lookups.snapshot(stores, &commit, ui).await?;
-    let stats = match args.no_stat {
-        true => HashMap::new(),
+    let (stats, looked) = match args.no_stat {
+        true => (HashMap::new(), true),
         false => match look_at_objects(stores, &snapshot, ui).await {
-            Ok(stats) => stats,
+            Ok(stats) => (stats, true),
             // What the metadata says can be shown all the same.
             Err(e) => {
                 ui.warn(&format!("the files could not be looked at: {e}"));
-                HashMap::new()
+                (HashMap::new(), false)
             }
         },
     };
+    let any_missing = stats.values().any(Option::is_none);
     let report = ShowReport { snapshot, stats };
     Ok(Output {
         text: show_text(&report, args.files),
         json: show_json(&report),
         svg: None,
-        code: exit::DONE,
+        code: match (looked, any_missing) {
+            (false, _) => exit::INCOMPLETE,
+            (true, true) => exit::DAMAGED,
+            (true, false) => exit::DONE,
+        },
     })
 }

@@ -14,7 +14,8 @@ use super::{Output, exit, location};
 ///
 /// A byte that has changed within a file is not seen so. --content reads every file and compares it with the digest
 /// in the manifest of a snapshot of forkpoint's own format; Flink's metadata has no digests, so name the snapshot
-/// that this one was forked or copied from with --against: both are read and compared, and their metadata too.
+/// that this one was forked or copied from with --against: both are read and compared, and their metadata too. If another
+/// tool has moved the original, or this copy of it, name the old place with --moved-from as for `fork`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The snapshot: the folder that holds `_metadata`.
@@ -25,7 +26,7 @@ pub(super) struct Args {
     #[arg(long, conflicts_with_all = ["moved_from", "look_in", "against"])]
     content: bool,
     /// Read every file of this snapshot too, and compare both byte by byte.
-    #[arg(long, value_name = "ORIGINAL", conflicts_with_all = ["moved_from", "look_in"])]
+    #[arg(long, value_name = "ORIGINAL")]
     against: Option<String>,
 }
 
@@ -35,12 +36,18 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         Some(text) => Some(location::parse(text)?),
         None => None,
     };
-    let report = match args.lookups.is_empty() {
-        true if args.content || original.is_some() => {
+    let report = match (args.lookups.is_empty(), original) {
+        (true, original) if args.content || original.is_some() => {
             verify::verify_content(stores, &at, original.as_ref(), ui).await?
         }
-        true => verify::verify(stores, &at, ui).await?,
-        false => {
+        (true, _) => verify::verify(stores, &at, ui).await?,
+        (false, Some(original)) => {
+            let copy = CommitObject::read(stores, &at).await?;
+            let original = CommitObject::read(stores, &original).await?;
+            let (copy, original) = args.lookups.both(stores, copy, original, ui).await?;
+            verify::verify_against(stores, &copy, &original, ui).await?
+        }
+        (false, None) => {
             let commit = CommitObject::read(stores, &at).await?;
             verify::check(
                 stores,

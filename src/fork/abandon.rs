@@ -1,6 +1,8 @@
 //! Removes what a fork that will never be finished has left: only objects that are proved to be its own,
 //! each by its own name, and never once there may have been a commit.
 
+use std::collections::BTreeSet;
+
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -152,7 +154,6 @@ pub async fn abandon(
         let removed: Result<Vec<()>> = futures::stream::iter(&report.own)
             .map(|(at, _)| async move {
                 stores.delete(at).await?;
-                stores.remove_empty_folders(at, root).await;
                 progress.advance(1, 0);
                 Ok(())
             })
@@ -162,6 +163,12 @@ pub async fn abandon(
         progress.end();
         removed?;
         stores.undo_unfinished(&journal).await?;
+        // Also where a worker was stopped before it had written anything, or somebody else has removed what it had.
+        let folders: BTreeSet<Location> = wanted.iter().filter_map(Location::parent).collect();
+        for folder in &folders {
+            let inside = folder.child("x");
+            stores.remove_empty_folders(&inside, root).await;
+        }
         if report.unproved.is_empty() {
             site.tidy(&journal).await?;
             site.remove_empty_folders().await;

@@ -27,6 +27,8 @@ pub struct CommitOptions {
     pub trust: Trust,
     /// As in [`RunOptions`](super::RunOptions).
     pub other_services: bool,
+    /// As in [`RunOptions`](super::RunOptions).
+    pub plan_at: Option<Location>,
     /// If something is left, plan it for so many workers.
     pub redistribute: Option<u32>,
 }
@@ -114,7 +116,7 @@ pub async fn commit(
     refuse_damaged(&understood.source, &stats)?;
     let cost = CostModel::default();
     let planned = PlannedFork::new(stores, understood, &stats)?;
-    let site = planned.site(stores)?;
+    let site = planned.site(stores)?.by_plan(options.plan_at.as_ref());
     let under_way = site.is_under_way().await?;
     let already = site.is_committed(|| Ok(planned.metadata.clone())).await?;
     let mut proofs = BTreeMap::new();

@@ -51,7 +51,7 @@ pub use evidence::{Copier, Proof, Trust};
 pub use export::{Export, ExportKind, export};
 use site::{Site, prove};
 use source::refuse_other_services;
-pub use source::{MovedFrom, understand};
+pub use source::{MovedFrom, understand, understand_both};
 use understood::Understood;
 pub use workers::{RunOptions, RunReport, Slice, plan_workers, run_slice};
 
@@ -104,6 +104,20 @@ pub struct PlannedFork {
 }
 
 impl PlannedFork {
+    /// The snapshot that is forked, as it was understood when the fork was planned. One request.
+    ///
+    /// # Errors
+    ///
+    /// As [`plan`].
+    pub async fn read_source(&self, stores: &Stores) -> Result<verify::ReadSnapshot> {
+        let commit = CommitObject::read(stores, &self.terms.commit).await?;
+        Ok(verify::ReadSnapshot {
+            lookup: self.terms.lookup.lookup(&commit.directory)?,
+            snapshot: self.source.clone(),
+            commit,
+        })
+    }
+
     /// Where it is written.
     fn site<'a>(&self, stores: &'a Stores) -> Result<Site<'a>> {
         let plan = &self.plan;

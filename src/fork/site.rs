@@ -52,6 +52,13 @@ impl<'a> Site<'a> {
         })
     }
 
+    /// The place of the plan that the workers go by, for the note and the pin: whoever meets one of them learns how
+    /// to go on.
+    pub(super) fn by_plan(mut self, plan: Option<&Location>) -> Site<'a> {
+        self.attempt = self.attempt.by_plan(plan);
+        self
+    }
+
     /// Where the commit object goes.
     pub(super) fn commit_at(&self) -> &Location {
         &self.commit_at
@@ -134,7 +141,7 @@ impl<'a> Site<'a> {
     }
 
     fn pin(&self) -> PinRequest {
-        PinRequest::of_fork(&self.fork_id, &self.root)
+        PinRequest::of_fork(&self.fork_id, &self.root).by_plan(self.attempt.plan.as_ref())
     }
 
     /// Where no fork is under way, nothing may be at the destinations: an equal object there may be a

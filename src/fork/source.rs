@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::snapshot::{CommitObject, LookupRules, MovedPlace, Prefix, Snapshot};
 use crate::store::{Location, Stat, Stores};
-use crate::verify;
+use crate::verify::{self, ReadSnapshot};
 
 use super::ForkRequest;
 
@@ -87,6 +87,84 @@ pub async fn understand(
         stats = verify::look_at_objects(stores, &source, progress).await?;
     }
     Ok((source, rules, stats))
+}
+
+/// Reads a fork or copy, and the snapshot that it was made from, of which another tool may have moved either: by the
+/// rules of the request where they lead to files, and plainly else.
+///
+/// A rule with a new place is meant for the one that lies there, if the other one does not.
+///
+/// # Errors
+///
+/// As [`understand`]; `Invalid` or `NotFound` if the rules lead nowhere for both.
+pub async fn understand_both(
+    stores: &Stores,
+    copy: CommitObject,
+    original: CommitObject,
+    request: &ForkRequest,
+    progress: &dyn Progress,
+) -> Result<(ReadSnapshot, ReadSnapshot)> {
+    let of = |own: &CommitObject, other: &CommitObject| {
+        let is_meant = |moved: &&MovedFrom| {
+            moved
+                .new
+                .as_ref()
+                .is_none_or(|new| new.contains(&own.directory) || !new.contains(&other.directory))
+        };
+        ForkRequest {
+            moved_from: request
+                .moved_from
+                .iter()
+                .filter(is_meant)
+                .cloned()
+                .collect(),
+            ..request.clone()
+        }
+    };
+    let (for_copy, for_original) = (of(&copy, &original), of(&original, &copy));
+    let plain = ReadSnapshot::plain(copy.clone())?;
+    let copy = match understand_as(stores, copy, &for_copy, progress).await {
+        Ok((read, true)) => read,
+        // A fork names its own files: it may lie below the old place all the same.
+        Ok((read, false)) => match is_whole(stores, &plain, progress).await? {
+            true => plain,
+            false => read,
+        },
+        Err(e) if leads_nowhere(&e) => plain,
+        Err(e) => return Err(e),
+    };
+    let original = match understand_as(stores, original.clone(), &for_original, progress).await {
+        Ok((read, _)) => read,
+        Err(e) if leads_nowhere(&e) && !copy.lookup.is_plain() => ReadSnapshot::plain(original)?,
+        Err(e) => return Err(e),
+    };
+    Ok((copy, original))
+}
+
+fn leads_nowhere(e: &Error) -> bool {
+    matches!(e.kind(), ErrorKind::Invalid | ErrorKind::NotFound)
+}
+
+/// A snapshot by the rules of the request, and whether all its files are there.
+async fn understand_as(
+    stores: &Stores,
+    commit: CommitObject,
+    request: &ForkRequest,
+    progress: &dyn Progress,
+) -> Result<(ReadSnapshot, bool)> {
+    let (snapshot, rules, stats) = understand(stores, &commit, request, progress).await?;
+    let lookup = rules.lookup(&commit.directory)?;
+    let read = ReadSnapshot {
+        commit,
+        lookup,
+        snapshot,
+    };
+    Ok((read, stats.values().all(Option::is_some)))
+}
+
+async fn is_whole(stores: &Stores, read: &ReadSnapshot, progress: &dyn Progress) -> Result<bool> {
+    let stats = verify::look_at_objects(stores, &read.snapshot, progress).await?;
+    Ok(stats.values().all(Option::is_some))
 }
 
 /// Metadata in a bucket must not have files of this machine copied into a bucket, unless the user

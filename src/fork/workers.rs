@@ -91,6 +91,8 @@ pub struct RunOptions {
     pub execute: ExecuteOptions,
     /// As in [`ForkRequest`](super::ForkRequest). Not taken from the plan: whoever runs it decides.
     pub other_services: bool,
+    /// Where the plan lies, if anybody can find it there: the fork's note and its pin name it.
+    pub plan_at: Option<Location>,
 }
 
 /// What one worker's run came to.
@@ -161,7 +163,7 @@ pub async fn run_slice(
         committed: false,
         unpinned: None,
     };
-    let site = understood.site(stores)?;
+    let site = understood.site(stores)?.by_plan(options.plan_at.as_ref());
     let metadata = || understood.metadata();
     // At once: on a cloud each answer takes tens of milliseconds, and a fork may have thousands of workers.
     let (committed, under_way) = tokio::join!(site.is_committed(metadata), site.is_under_way());

@@ -9,11 +9,11 @@ use crate::snapshot::{Kind, RestoreMode};
 use crate::store::Location;
 
 use super::access::Access;
-use super::claimant::{ambiguous, resolve};
-use super::evidence::incomplete_error;
+use super::claimant::resolve;
+use super::evidence::{MissingEvidence, incomplete_error};
 use super::identity::{SnapshotId, is_called, same_job};
 use super::lineage::{Amount, Lineage};
-use super::pin::{list, refuse_going, tidy};
+use super::pin::{list, refuse_going, snapshot_is_there, tidy};
 use super::record::{
     self, Claim, RECORD_LIMIT_BYTES, RECORD_VERSION, Restore, claim_at, nonce, own_folder,
     restore_at,
@@ -56,7 +56,7 @@ pub struct ClaimReport {
     pub mode: RestoreMode,
     /// The snapshots that are its own from now on, or that it depends on.
     pub snapshots: Vec<Claimed>,
-    /// Older checkpoints of the same job that nobody claimed: they stay for ever unless somebody does.
+    /// Older checkpoints of the same job that nobody claimed: they stay forever unless somebody does.
     pub left_behind: Vec<Claimed>,
     /// What their deletion together would free.
     pub left_behind_freed: Amount,
@@ -88,7 +88,7 @@ impl std::fmt::Display for Conflict {
                 write!(
                     f,
                     "{snapshot} of job {} refers to {objects} of its objects",
-                    snapshot.job
+                    snapshot.job_name()
                 )
             }
             Conflict::Needed(why) => f.write_str(why),
@@ -213,10 +213,7 @@ pub async fn claim(
     let survey = survey(access, roots, progress).await?;
     let lineage = Lineage::new(&survey);
     let Some(node) = survey.find(&request.snapshot) else {
-        return Err(match survey.missing.is_empty() {
-            true => Error::new(ErrorKind::NotFound, "no snapshot is here").at(&request.snapshot),
-            false => incomplete_error(&survey.missing),
-        });
+        return Err(not_seen(access, &survey, &request.snapshot).await);
     };
     if request.mode == RestoreMode::Claim && !survey.missing.is_empty() {
         return Err(incomplete_error(&survey.missing).during("claim"));
@@ -288,6 +285,33 @@ pub async fn claim(
         left_behind: left.iter().map(claimed).collect(),
         left_behind_freed,
     })
+}
+
+/// Why a snapshot is not among those that were seen. That it is not there comes first: what else could not be read is
+/// of no interest then.
+async fn not_seen(access: &dyn Access, survey: &Survey, snapshot: &Location) -> Error {
+    let error = match snapshot_is_there(access, snapshot).await {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            e.hint("name the folder that holds `_metadata`, such as .../chk-42")
+        }
+        _ if !survey.roots.iter().any(|root| root.contains(snapshot)) => {
+            Error::invalid("it lies below none of the roots")
+                .at(snapshot)
+                .hint("name the root that holds it with --root")
+        }
+        _ => {
+            let is_of_it = |m: &&MissingEvidence| {
+                snapshot.contains(&m.location) || m.location.contains(snapshot)
+            };
+            let own: Vec<MissingEvidence> =
+                survey.missing.iter().filter(is_of_it).cloned().collect();
+            match own.is_empty() {
+                true => incomplete_error(&survey.missing),
+                false => incomplete_error(&own),
+            }
+        }
+    };
+    error.during("claim")
 }
 
 fn refused(target: &Node, first: &Conflict, conflicts: usize, job: &str) -> Error {
@@ -452,80 +476,4 @@ async fn look_again(
         return Err(refused(node, &Conflict::Needed(why), 1, &request.job));
     }
     Ok(())
-}
-
-/// Takes a claim back, or ends a job's dependence. What is not there is fine. The job may be named by the last
-/// part of the location of its folder. Two requests, or a listing and a read of each restore.
-///
-/// # Errors
-///
-/// `Refused` if another job has claimed the snapshot, or if several jobs of that name were started from it.
-pub async fn release(
-    access: &dyn Access,
-    snapshot: &Location,
-    job: &str,
-    mode: RestoreMode,
-) -> Result<bool> {
-    let found = match mode {
-        RestoreMode::Claim => claim_to_release(access, snapshot, job).await?,
-        _ => restore_to_release(access, snapshot, job).await?,
-    };
-    let Some(at) = found else { return Ok(false) };
-    access.delete(&at).await?;
-    tidy(access, snapshot, &at).await;
-    Ok(true)
-}
-
-async fn claim_to_release(
-    access: &dyn Access,
-    snapshot: &Location,
-    job: &str,
-) -> Result<Option<Location>> {
-    let at = claim_at(snapshot)?;
-    let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e),
-    };
-    let claim: Claim = record::decode(&bytes, &at)?;
-    match same_job(&claim.job, job) || is_called(&claim.job, job) {
-        true => Ok(Some(at)),
-        false => Err(Error::refused(format!("job {} has claimed it", claim.job))
-            .during("release")
-            .at(snapshot)),
-    }
-}
-
-async fn restore_to_release(
-    access: &dyn Access,
-    snapshot: &Location,
-    job: &str,
-) -> Result<Option<Location>> {
-    let exact = restore_at(snapshot, job)?;
-    if access.find(&exact).await?.is_some() {
-        return Ok(Some(exact));
-    }
-    let folder = own_folder(snapshot)?.child(&format!("restores/{}", snapshot.name()));
-    let mut found = Vec::new();
-    for at in list(access, &folder).await? {
-        let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
-            Err(e) if e.kind() == ErrorKind::NotFound => continue,
-            other => other?,
-        };
-        let restore: Restore = record::decode(&bytes, &at)?;
-        if same_job(&restore.job, job) {
-            return Ok(Some(at));
-        }
-        if is_called(&restore.job, job) {
-            found.push((at, restore.job));
-        }
-    }
-    match &found[..] {
-        [] => Ok(None),
-        [(at, _)] => Ok(Some(at.clone())),
-        several => {
-            let jobs: Vec<String> = several.iter().map(|(_, job)| job.clone()).collect();
-            Err(ambiguous(job, &jobs).during("release").at(snapshot))
-        }
-    }
 }

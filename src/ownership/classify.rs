@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
+use crate::snapshot::format_of;
 use crate::store::Location;
 
+use super::evidence::MissingEvidence;
 use super::identity::SnapshotId;
 use super::layout::Place;
 use super::lineage::{Amount, Lineage};
@@ -135,6 +137,10 @@ pub enum Doubt {
     SameNameElsewhere,
     /// It lies outside of what may be cleaned.
     NotBelowRoot,
+    /// It is a commit object that could not be read or understood.
+    UnreadCommit,
+    /// A snapshot of its job could not be read or understood, and may refer to it.
+    OfUnreadSnapshot,
 }
 
 impl Doubt {
@@ -144,6 +150,8 @@ impl Doubt {
             Doubt::StrangeName => "no engine writes this name here",
             Doubt::SameNameElsewhere => "a snapshot refers to this name at another place",
             Doubt::NotBelowRoot => "outside of the root",
+            Doubt::UnreadCommit => "metadata that is damaged or could not be read",
+            Doubt::OfUnreadSnapshot => "a snapshot of its job could not be read, and may need it",
         }
     }
 }
@@ -199,6 +207,8 @@ struct Home {
     oldest_snapshot: u64,
     newest_number: i64,
     snapshots: u32,
+    /// A snapshot of it could not be read: what that one refers to is not known.
+    unread: bool,
 }
 
 /// What a folder is, and of which job.
@@ -285,6 +295,17 @@ fn places(survey: &Survey, roots: &[Location], now: u64) -> (Vec<FolderPlace>, V
             held: false,
             announced: !announced.is_empty() && above.any(|at| announced.contains(&at)),
         });
+    }
+    for unread in survey
+        .missing
+        .iter()
+        .filter_map(MissingEvidence::unread_snapshot)
+    {
+        let number = number_of(&mut numbers, &mut homes, unread.parent());
+        // Number 0 is that of all that has no job.
+        if let Some(home) = homes.get_mut(number as usize).filter(|_| number > 0) {
+            home.unread = true;
+        }
     }
     for node in survey.nodes.iter().filter(|n| n.missing == 0) {
         let number = number_of(&mut numbers, &mut homes, node.directory.parent());
@@ -446,6 +467,7 @@ fn unreferenced(
     match folder.kind {
         _ if fact.size == 0 && (name.is_empty() || name.ends_with('/')) => return Class::Marker,
         FolderKind::Record => return Class::Record,
+        _ if format_of(name).is_some() => return Class::Unknown(Doubt::UnreadCommit),
         FolderKind::Strange => return Class::Unknown(Doubt::StrangeName),
         _ if is_odd(name) || !probe => return Class::Unknown(Doubt::StrangeName),
         _ if !folder.cleanable => return Class::Unknown(Doubt::NotBelowRoot),
@@ -455,6 +477,9 @@ fn unreferenced(
     }
     if fact.modified == 0 || now.saturating_sub(fact.modified) < policy.min_age_ms {
         return Class::TooYoung;
+    }
+    if home.unread {
+        return Class::Unknown(Doubt::OfUnreadSnapshot);
     }
     // A job that is at work and has completed nothing since may yet refer to what it has uploaded.
     let at_work = now.saturating_sub(home.newest_object) < policy.min_age_ms;

@@ -15,6 +15,9 @@ pub struct MissingEvidence {
     pub location: Location,
     /// Which kind of evidence.
     pub reason: MissingReason,
+    /// The kind of the error that kept it from being had, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<ErrorKind>,
     /// What happened, as a fragment for people.
     pub detail: String,
 }
@@ -28,12 +31,16 @@ pub enum MissingReason {
     IncompleteListing,
     /// There is nothing below a root: a mistyped name looks the same.
     NothingThere,
-    /// A commit object cannot be read or is damaged.
+    /// A commit object could not be read: nobody knows what it says.
     UnreadableMetadata,
+    /// A commit object was read, and its bytes are damaged.
+    DamagedMetadata,
     /// A commit object is of a newer version or has a handle that is not known.
     UnknownFormat,
-    /// A pin, claim or mark cannot be read.
+    /// A pin, claim or mark could not be read.
     UnreadableRecord,
+    /// A pin, claim or mark was read, and its bytes are damaged.
+    DamagedRecord,
     /// A fork into this place is under way, or was left half done.
     ForkUnderWay,
     /// A snapshot refers to objects that no root that was looked at holds.
@@ -42,44 +49,36 @@ pub enum MissingReason {
     ChangedMeanwhile,
 }
 
-impl MissingReason {
-    /// The next step for the person who reads it.
-    pub fn next_step(self) -> &'static str {
-        match self {
-            MissingReason::IncompleteListing => {
-                "repeat it; if it fails again, see to what it names: a right, a credential, a link"
-            }
-            MissingReason::NothingThere => "check the name of the root",
-            MissingReason::UnreadableMetadata => {
-                "check it with `forkpoint verify`; if the snapshot is lost for good, remove its `_metadata` or `_forkpoint.json` by hand, \
-                 which says that nobody restores from it"
-            }
-            MissingReason::UnknownFormat => "use a newer forkpoint",
-            MissingReason::UnreadableRecord => {
-                "use a newer forkpoint, or look at the object and remove it if nobody needs it"
-            }
-            MissingReason::ForkUnderWay => {
-                "wait for it, or finish it: the same `forkpoint fork` again, or `run` and `commit` of its plan; \
-                 `forkpoint abandon PLAN` gives a planned fork up, and for one that nobody will finish remove this note"
-            }
-            MissingReason::ReferenceLeavesRoots => {
-                "name the root that holds these objects with --also; if another tool has moved the snapshot here, \
-                 make it stand alone with `forkpoint fork --moved-from` first"
-            }
-            MissingReason::ChangedMeanwhile => "repeat it",
-        }
-    }
-}
+/// Access is refused.
+const GIVE_ACCESS: &str =
+    "give read access to it and ask again; it may be intact, so that nothing may be removed";
+/// It could not be read, for a reason that may pass.
+const ASK_AGAIN: &str = "ask again; if it fails again, see to what it names: it may be intact, so that nothing may be removed";
 
 impl MissingEvidence {
-    /// The evidence that an error kept from being had.
+    /// A piece of evidence that is missing though nothing failed.
+    pub fn new(
+        location: Location,
+        reason: MissingReason,
+        detail: impl Into<String>,
+    ) -> MissingEvidence {
+        MissingEvidence {
+            location,
+            reason,
+            cause: None,
+            detail: detail.into(),
+        }
+    }
+
+    /// The evidence that an error kept from being had. `reason` says whether bytes were read: an error alone does not
+    /// tell, since a read that failed half way may look like damage.
     pub(crate) fn of_error(
         location: &Location,
         reason: MissingReason,
         e: &Error,
     ) -> MissingEvidence {
-        let reason = match e.kind() {
-            ErrorKind::Unsupported if reason == MissingReason::UnreadableMetadata => {
+        let reason = match (reason, e.kind()) {
+            (MissingReason::DamagedMetadata, ErrorKind::Unsupported) => {
                 MissingReason::UnknownFormat
             }
             _ => reason,
@@ -87,7 +86,64 @@ impl MissingEvidence {
         MissingEvidence {
             location: location.clone(),
             reason,
-            detail: e.message().to_string(),
+            cause: Some(e.kind()),
+            // Of a root whose listing failed the folder is named that did it.
+            detail: match e.location() {
+                Some(at) if at != location.to_string() => format!("{at}: {}", e.message()),
+                _ => e.message().to_string(),
+            },
+        }
+    }
+
+    /// The folder of the snapshot whose commit object could not be read or understood, if that is what is missing.
+    pub(crate) fn unread_snapshot(&self) -> Option<Location> {
+        let is_commit = matches!(
+            self.reason,
+            MissingReason::UnreadableMetadata
+                | MissingReason::DamagedMetadata
+                | MissingReason::UnknownFormat
+        );
+        is_commit.then(|| self.location.parent()).flatten()
+    }
+
+    /// The next step for the person who reads it. Only of what was read, and is damaged, does it speak of removal.
+    pub fn next_step(&self) -> &'static str {
+        use MissingReason as R;
+        match (self.reason, self.cause) {
+            (R::UnreadableMetadata | R::UnreadableRecord, Some(ErrorKind::Denied)) => GIVE_ACCESS,
+            (R::IncompleteListing, Some(ErrorKind::Denied)) => {
+                "give the right to list and to read what is there, and ask again"
+            }
+            (R::DamagedRecord, Some(ErrorKind::Unsupported)) => "use a newer forkpoint",
+            (R::UnreadableMetadata, None) => {
+                "see what has made a folder here, where an engine writes a file: nobody can restore from this snapshot as it is"
+            }
+            (R::IncompleteListing, _) => {
+                "repeat it; if it fails again, see to what it names: a right, a credential, a link"
+            }
+            (R::NothingThere, _) => "check the name of the root",
+            (R::DamagedMetadata, Some(ErrorKind::Corrupt | ErrorKind::Invalid)) => {
+                "ask again, since somebody may still be writing it; check it with `forkpoint verify`, and look for a good copy of it; \
+                 only if the snapshot is lost for good, remove its `_metadata` or `_forkpoint.json` by hand, \
+                 which says that nobody restores from it"
+            }
+            (R::UnknownFormat, _) => "use a newer forkpoint",
+            (R::DamagedRecord, Some(ErrorKind::Corrupt)) => {
+                "look at the object: it may be somebody's pin or claim; remove it only if nobody needs it"
+            }
+            (
+                R::UnreadableMetadata | R::UnreadableRecord | R::DamagedMetadata | R::DamagedRecord,
+                _,
+            ) => ASK_AGAIN,
+            (R::ForkUnderWay, _) => {
+                "wait for it, or finish it: the same `forkpoint fork` again, or `run` and `commit PLAN` of its plan; \
+                 `forkpoint abandon PLAN --apply` gives a planned fork up, and for one that nobody will finish remove this note"
+            }
+            (R::ReferenceLeavesRoots, _) => {
+                "name the root that holds these objects with --also; if another tool has moved the snapshot here, \
+                 make it stand alone with `forkpoint fork --moved-from` first"
+            }
+            (R::ChangedMeanwhile, _) => "repeat it",
         }
     }
 }
@@ -98,8 +154,10 @@ impl fmt::Display for MissingEvidence {
             MissingReason::IncompleteListing => "the listing is incomplete",
             MissingReason::NothingThere => "nothing lies here",
             MissingReason::UnreadableMetadata => "the metadata cannot be read",
+            MissingReason::DamagedMetadata => "the metadata is damaged",
             MissingReason::UnknownFormat => "the metadata is not understood",
             MissingReason::UnreadableRecord => "the record cannot be read",
+            MissingReason::DamagedRecord => "the record is not understood",
             MissingReason::ForkUnderWay => "a fork is under way or was left half done",
             MissingReason::ReferenceLeavesRoots => "references leave the roots that were looked at",
             MissingReason::ChangedMeanwhile => "it changed while it was looked at",
@@ -122,7 +180,7 @@ pub(crate) fn incomplete_error(missing: &[MissingEvidence]) -> Error {
     let text = first.map_or_else(String::new, ToString::to_string);
     let error = Error::new(ErrorKind::Incomplete, format!("{text}{more}"));
     match first {
-        Some(first) => error.hint(first.reason.next_step()),
+        Some(first) => error.hint(first.next_step()),
         None => error,
     }
 }

@@ -57,9 +57,21 @@ impl SnapshotId {
             && location_of(home).is_some_and(|at| at == folder())
     }
 
+    /// The job for people: the path of its folder below the root, or the root itself where that is the folder, as it
+    /// is of a fork.
+    pub fn job_name(&self) -> String {
+        match self.job.is_empty() {
+            true => self.root.to_string(),
+            false => self.job.clone(),
+        }
+    }
+
     /// The job for people: ids shortened to eight digits.
     pub fn short_job(&self) -> String {
-        short_job(&self.job)
+        match self.job.is_empty() {
+            true => self.root.to_string(),
+            false => short_job(&self.job),
+        }
     }
 }
 
@@ -88,6 +100,24 @@ pub(crate) fn is_called(job: &str, name: &str) -> bool {
 /// True if two names are one job's: the same text, or one location however its scheme is spelled.
 pub(crate) fn same_job(a: &str, b: &str) -> bool {
     a == b || matches!((location_of(a), location_of(b)), (Some(a), Some(b)) if a == b)
+}
+
+/// The fewest digits that are taken for the beginning of a job's id: as many as the name of a savepoint has of it.
+const FEWEST_DIGITS: usize = 6;
+
+/// True if `short` is a job's path `job`, or its last part, with the id cut short, as lists print it.
+pub(crate) fn is_short_for(short: &str, job: &str) -> bool {
+    let last = |path: &'_ str| path.rsplit('/').next().unwrap_or_default().to_string();
+    let (digits, id) = (last(short), last(job));
+    let is_cut = is_job_id(&id)
+        && (FEWEST_DIGITS..32).contains(&digits.len())
+        && digits.bytes().all(|b| b.is_ascii_hexdigit())
+        && id.starts_with(&digits);
+    let above = |path: &str| path.rsplit_once('/').map(|(above, _)| above.to_string());
+    is_cut
+        && above(short).is_none_or(|above_it| {
+            short_job(&above(job).unwrap_or_default()) == short_job(&above_it)
+        })
 }
 
 /// A job's path with ids shortened to eight digits.
@@ -181,6 +211,31 @@ mod tests {
             assert!(!is_called("s3a://b/jobs/prod/orders", name), "{name}");
         }
         assert!(!is_called("orders", "orders"), "no location");
+    }
+
+    #[test]
+    fn an_id_that_was_cut_short_is_known_by_its_beginning() {
+        let id = "ca3136b6d378bc858d567bb5adc77912";
+        let below = format!("prod/{id}");
+        for (short, job) in [
+            ("ca3136b6", id),
+            ("ca3136", id),
+            ("ca3136b6", &below),
+            ("prod/ca3136b6", &below),
+        ] {
+            assert!(is_short_for(short, job), "{short} {job}");
+        }
+        for (short, job) in [
+            ("", id),
+            ("ca313", id),
+            ("ca3136b7", id),
+            ("stage/ca3136b6", &below),
+            ("prod/ca3136b6", id),
+            (id, id),
+            ("orders", "orders-v2"),
+        ] {
+            assert!(!is_short_for(short, job), "{short} {job}");
+        }
     }
 
     #[test]

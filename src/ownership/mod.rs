@@ -4,6 +4,7 @@
 //! Everything but the survey is a pure function. Nothing here knows how a fork is made or what a command prints.
 
 mod access;
+mod changes;
 mod claim;
 mod claimant;
 mod classify;
@@ -19,13 +20,14 @@ mod outlook;
 mod pin;
 mod record;
 mod registry;
+mod release;
 mod retention;
 mod survey;
 mod usage;
 mod verdict;
 
 pub use access::Access;
-pub use claim::{ClaimReport, ClaimRequest, Claimed, Conflict, claim, find_conflicts, release};
+pub use claim::{ClaimReport, ClaimRequest, Claimed, Conflict, claim, find_conflicts};
 pub(crate) use classify::NO_RULE;
 pub use classify::{
     Cause, Class, Classified, CleanPolicy, Doubt, Fate, MIN_AGE_MS, StayReason, classify,
@@ -43,6 +45,7 @@ pub(crate) use pin::announce;
 pub use pin::{PinRequest, pin, pins, refuse_destination, snapshot_is_there, unpin};
 pub use record::{Claim, MARK_MARGIN_MS, Mark, Pin, PinningFork, Restore};
 pub use registry::{Handed, RegistryError, SharedObject, SharedStateRegistry, Subsumed};
+pub use release::release;
 pub use retention::{Candidate, Keep, KeepRule, RetentionReason, parse_millis, retain};
 pub use survey::{Fact, Node, Records, Survey, survey};
 pub use usage::{Usage, usage};

@@ -41,8 +41,19 @@ impl PinRequest {
             fork: Some(PinningFork {
                 fork_id: fork_id.to_string(),
                 destination: destination.clone(),
+                plan: None,
             }),
         }
+    }
+
+    /// The same, of a fork whose workers go by the plan at this place.
+    #[must_use]
+    pub fn by_plan(mut self, plan: Option<&Location>) -> PinRequest {
+        if let (Some(fork), Some(plan)) = (&mut self.fork, plan) {
+            fork.plan = Some(plan.clone());
+            self.reason.push_str(&format!(", by plan {plan}"));
+        }
+        self
     }
 }
 
@@ -69,7 +80,11 @@ pub async fn pin(access: &dyn Access, snapshot: &Location, request: &PinRequest)
         Err(e) if e.kind() == ErrorKind::AlreadyExists && request.fork.is_some() => {
             let bytes = access.read(&at, RECORD_LIMIT_BYTES).await?;
             let there: Pin = record::decode(&bytes, &at)?;
-            if there.fork != request.fork {
+            let is_same = match (&there.fork, &request.fork) {
+                (Some(there), Some(ours)) => there.is_same(ours),
+                _ => false,
+            };
+            if !is_same {
                 return Err(e.during("pin"));
             }
         }

@@ -78,6 +78,16 @@ pub struct PinningFork {
     pub fork_id: String,
     /// Its root.
     pub destination: Location,
+    /// The plan that its workers go by, if there is one and its place is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Location>,
+}
+
+impl PinningFork {
+    /// True if both are one fork, whatever plans its workers go by.
+    pub(crate) fn is_same(&self, other: &PinningFork) -> bool {
+        self.fork_id == other.fork_id && self.destination == other.destination
+    }
 }
 
 /// A job has taken a snapshot over.
@@ -106,7 +116,7 @@ pub struct Restore {
     pub nonce: String,
     /// The job that was started, named as in [`Claim::job`].
     pub job: String,
-    /// `no-claim`: it needs the snapshot until a checkpoint of it stands alone. `legacy`: for ever.
+    /// `no-claim`: it needs the snapshot until a checkpoint of it stands alone. `legacy`: perhaps forever.
     pub mode: RestoreMode,
     /// When it was written, in milliseconds since 1970.
     pub created_unix_ms: u64,
@@ -284,8 +294,12 @@ struct Versioned {
 ///
 /// `Corrupt` for bytes that are none, `Unsupported` for a newer version.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8], at: &Location) -> Result<T> {
-    let corrupt =
-        |e: serde_json::Error| Error::corrupt(format!("no record of this crate: {e}")).at(at);
+    let corrupt = |e: serde_json::Error| {
+        Error::corrupt(format!(
+            "this is no pin, claim or note as forkpoint writes them: {e}"
+        ))
+        .at(at)
+    };
     let Versioned { version } = serde_json::from_slice(bytes).map_err(corrupt)?;
     if version > RECORD_VERSION {
         return Err(Error::new(

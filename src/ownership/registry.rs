@@ -168,7 +168,7 @@ impl SharedStateRegistry {
         let lowest = self.lowest_retained;
         let mut subsumed = Subsumed::default();
         self.objects.retain(|id, object| {
-            // What is not the job's own is remembered for ever, lest it be taken for its own one day.
+            // What is not the job's own is remembered forever, lest it be taken for its own one day.
             let stays = object.foreign || object.last_used_by >= lowest;
             if !stays {
                 subsumed.delete.push(id.clone());

@@ -41,10 +41,14 @@ impl FromStr for KeepRule {
     /// `last=3`, `within=7d`, `every=1d`, `named=chk-42`; before it `savepoint:` or `checkpoint:`.
     fn from_str(text: &str) -> Result<KeepRule> {
         let refuse = |why: &str| {
-            Err(Error::invalid(format!("`{text}` is no rule: {why}")).hint(
-                "write last=3, within=7d, every=1d or named=PATTERN, for savepoints with savepoint: in front",
-            ))
+            // All in one text: of a wrong argument nothing else is printed.
+            Err(Error::invalid(format!(
+                "`{text}` is no rule: {why}; rules are last=N, such as last=3, within=TIME, such as within=7d, \
+                 every=TIME, such as every=1d, and named=PATTERN, such as named=chk-42 or named=chk-*, for savepoints \
+                 with `savepoint:` in front; a TIME is a number and a unit: {UNITS}"
+            )))
         };
+        let time = |value: &str| parse_millis(value).ok();
         let (savepoints, rule) = match text.split_once(':') {
             Some(("savepoint" | "savepoints", rule)) => (true, rule),
             Some(("checkpoint" | "checkpoints", rule)) => (false, rule),
@@ -59,13 +63,18 @@ impl FromStr for KeepRule {
                 Ok(n) => Keep::Last(n),
                 Err(_) => return refuse("how many is a whole number"),
             },
-            "within" => Keep::Within(parse_millis(value)?),
-            "every" => match parse_millis(value)? {
-                0 => return refuse("a period has a length"),
-                millis => Keep::Every(millis),
+            "within" => match time(value) {
+                Some(millis) => Keep::Within(millis),
+                None => return refuse(&no_time(value)),
             },
-            "named" if !value.is_empty() => Keep::Named(value.to_string()),
-            _ => return refuse("it is not known"),
+            "every" => match time(value) {
+                Some(0) => return refuse("a period has a length"),
+                Some(millis) => Keep::Every(millis),
+                None => return refuse(&no_time(value)),
+            },
+            "named" if value.is_empty() => return refuse("the name or the pattern is missing"),
+            "named" => Keep::Named(value.to_string()),
+            _ => return refuse(&format!("there is no rule `{name}`")),
         };
         Ok(KeepRule { savepoints, what })
     }
@@ -82,6 +91,17 @@ impl fmt::Display for KeepRule {
             Keep::Every(millis) => write!(f, "every={}s", millis / 1000),
             Keep::Named(pattern) => write!(f, "named={pattern}"),
         }
+    }
+}
+
+/// The units of a span of time, for messages.
+const UNITS: &str = "ms, s, m (minutes), h, d or w";
+
+/// What is wrong with a text that is no span of time.
+fn no_time(text: &str) -> String {
+    match text.parse::<u64>() {
+        Ok(_) => format!("`{text}` has no unit"),
+        Err(_) => format!("`{text}` is no span of time"),
     }
 }
 
@@ -107,8 +127,10 @@ pub fn parse_millis(text: &str) -> Result<u64> {
     };
     match digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)) {
         Some(millis) if unit != u64::MAX => Ok(millis),
-        _ => Err(Error::invalid(format!("`{text}` is no span of time"))
-            .hint("write 90s, 10m, 24h, 7d or 2w")),
+        _ => Err(Error::invalid(format!(
+            "{}; a span of time is a number and a unit, such as 90s, 10m, 24h or 7d; units are {UNITS}",
+            no_time(text)
+        ))),
     }
 }
 

@@ -266,18 +266,16 @@ impl Surveyor<'_> {
             }
         }
         for location in folders_for_commits {
-            self.s.missing.push(MissingEvidence {
+            self.s.missing.push(MissingEvidence::new(
                 location,
-                reason: MissingReason::UnreadableMetadata,
-                detail: "it is a folder".into(),
-            });
+                MissingReason::UnreadableMetadata,
+                "it is a folder",
+            ));
         }
         if objects == 0 {
-            self.s.missing.push(MissingEvidence {
-                location: root,
-                reason: MissingReason::NothingThere,
-                detail: String::new(),
-            });
+            self.s
+                .missing
+                .push(MissingEvidence::new(root, MissingReason::NothingThere, ""));
         }
         Ok(())
     }
@@ -313,18 +311,22 @@ impl Surveyor<'_> {
                 RecordName::Mark(of) => record::decode(&bytes, &at)
                     .map(|mark| records.marks.push((of, at.clone(), mark))),
                 RecordName::ForkNote(of) => record::decode::<Attempt>(&bytes, &at).map(|attempt| {
-                    let detail = format!("fork {} of {}", attempt.fork_id, attempt.source);
-                    self.s.missing.push(MissingEvidence {
-                        location: at.clone(),
-                        reason: MissingReason::ForkUnderWay,
+                    let by = match &attempt.plan {
+                        Some(plan) => format!(", by plan {plan}"),
+                        None => String::new(),
+                    };
+                    let detail = format!("fork {} of {}{by}", attempt.fork_id, attempt.source);
+                    self.s.missing.push(MissingEvidence::new(
+                        at.clone(),
+                        MissingReason::ForkUnderWay,
                         detail,
-                    });
+                    ));
                     records.forks.push((of, attempt));
                 }),
                 RecordName::Other => Ok(()),
             };
             if let Err(e) = read {
-                self.miss(&at, MissingReason::UnreadableRecord, &e);
+                self.miss(&at, MissingReason::DamagedRecord, &e);
             }
         }
         Ok(())
@@ -338,11 +340,11 @@ impl Surveyor<'_> {
                 let pin = Pin::vanished(at, self.s.taken_at);
                 self.s.records.pins.push((of, pin));
             }
-            RecordName::ForkNote(of) => self.s.missing.push(MissingEvidence {
-                location: of,
-                reason: MissingReason::ChangedMeanwhile,
-                detail: "a fork to here has ended since it was listed".into(),
-            }),
+            RecordName::ForkNote(of) => self.s.missing.push(MissingEvidence::new(
+                of,
+                MissingReason::ChangedMeanwhile,
+                "a fork to here has ended since it was listed",
+            )),
             // A job that has completed a checkpoint, or has never begun, uses nothing that these have kept; marks
             // are for others.
             RecordName::Claim(_)
@@ -373,19 +375,26 @@ impl Surveyor<'_> {
         let mut relative = Vec::new();
         while let Some((root, at, stat, bytes, permit)) = reads.next().await {
             progress.advance(1, 0);
-            let read = bytes.and_then(|bytes| {
-                let sum = Sha256Sum::of(&bytes);
-                Ok((decode(&at, bytes)?, sum))
-            });
-            match read {
-                Ok((snapshot, sum)) => {
+            let bytes = match bytes {
+                Ok(bytes) => bytes,
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    self.miss(&at, MissingReason::ChangedMeanwhile, &e);
+                    continue;
+                }
+                Err(e) => {
+                    self.miss(&at, MissingReason::UnreadableMetadata, &e);
+                    continue;
+                }
+            };
+            let (sum, is_whole) = (Sha256Sum::of(&bytes), bytes.len() as u64 == stat.size);
+            match decode(&at, bytes) {
+                Ok(snapshot) => {
                     let found = (&stat, sum);
                     self.add(root, &at, found, &snapshot, &mut relative).await?;
                 }
-                Err(e) if e.kind() == ErrorKind::NotFound => {
-                    self.miss(&at, MissingReason::ChangedMeanwhile, &e);
-                }
-                Err(e) => self.miss(&at, MissingReason::UnreadableMetadata, &e),
+                // Somebody has written it anew since it was listed, or is still at it.
+                Err(e) if !is_whole => self.miss(&at, MissingReason::ChangedMeanwhile, &e),
+                Err(e) => self.miss(&at, MissingReason::DamagedMetadata, &e),
             }
             drop(permit);
         }
@@ -441,11 +450,11 @@ impl Surveyor<'_> {
             .and_then(|at| at.parent())
             .unwrap_or_else(|| snapshot.directory.clone());
         if let Some(first) = first_outside {
-            self.s.missing.push(MissingEvidence {
-                location: directory.clone(),
-                reason: MissingReason::ReferenceLeavesRoots,
-                detail: format!("{outside} of its objects, such as {first}"),
-            });
+            self.s.missing.push(MissingEvidence::new(
+                directory.clone(),
+                MissingReason::ReferenceLeavesRoots,
+                format!("{outside} of its objects, such as {first}"),
+            ));
         }
         self.s.nodes.push(Node {
             id: SnapshotId::new(&root, &directory, snapshot.checkpoint_id),
@@ -489,11 +498,11 @@ impl Surveyor<'_> {
             match self.access.find(&at).await {
                 Ok(None) => {}
                 Ok(Some(_)) => {
-                    self.s.missing.push(MissingEvidence {
-                        location: at,
-                        reason: MissingReason::IncompleteListing,
-                        detail: "it is there, and the listing did not show it".into(),
-                    });
+                    self.s.missing.push(MissingEvidence::new(
+                        at,
+                        MissingReason::IncompleteListing,
+                        "it is there, and the listing did not show it",
+                    ));
                     return;
                 }
                 Err(e) => {

@@ -1,12 +1,11 @@
 //! May it go? The answer with its reasons, for a snapshot and for an object. Pure.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use crate::snapshot::{Kind, RestoreMode};
 use crate::store::Location;
 
+use super::changes::changes;
 use super::evidence::MissingEvidence;
 use super::identity::SnapshotId;
 use super::lineage::{Amount, Lineage};
@@ -47,9 +46,11 @@ pub enum NeedReason {
         snapshot: SnapshotId,
         /// Its folder.
         directory: Location,
-        /// How much of this one it uses.
+        /// How much of this one it uses, by its references.
         #[serde(flatten)]
         amount: Amount,
+        /// How many of these objects a listing of the roots showed.
+        seen_objects: u64,
     },
     /// Another snapshot has relative references that lead nowhere; objects of this one have their
     /// names (FLINK-39964).
@@ -82,6 +83,9 @@ pub enum NeedReason {
         /// The name of the fork's pin, if it could write one.
         #[serde(skip_serializing_if = "Option::is_none")]
         pin: Option<String>,
+        /// The plan that its workers go by, if that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        plan: Option<Location>,
     },
     /// A job was started from it and has not completed a checkpoint of its own since.
     Restoring {
@@ -105,8 +109,14 @@ pub struct Verdict {
     pub reasons: Vec<NeedReason>,
     /// What is not known.
     pub missing: Vec<MissingEvidence>,
-    /// All its objects, its commit object among them.
+    /// All its objects that were seen below the roots, its commit object among them.
     pub total: Amount,
+    /// How many objects it consists of, wherever they are, its commit object among them.
+    pub refers_to: u64,
+    /// How many of them lie outside of the roots that were looked at.
+    pub outside: u64,
+    /// How many of them should lie below the roots and are not there.
+    pub lost: u64,
     /// Those that no other snapshot uses: what its deletion would free.
     pub freed: Amount,
     /// The job that has taken it over, if one has.
@@ -209,6 +219,7 @@ pub(crate) fn recorded_needs(survey: &Survey, node: &Node, now: u64) -> Vec<Need
                 fork_id: fork.fork_id.clone(),
                 destination: fork.destination.clone(),
                 pin: Some(pin.name.clone()),
+                plan: fork.plan.clone(),
             }),
             None => needs.push(NeedReason::Pinned {
                 name: pin.name.clone(),
@@ -227,6 +238,7 @@ pub(crate) fn recorded_needs(survey: &Survey, node: &Node, now: u64) -> Vec<Need
                 fork_id: fork.fork_id.clone(),
                 destination: to.parent().unwrap_or_else(|| to.clone()),
                 pin: None,
+                plan: fork.plan.clone(),
             });
         }
     }
@@ -264,11 +276,14 @@ pub fn judge(lineage: &Lineage<'_>, node: usize, now: u64) -> Option<Verdict> {
             .filter(|id| other.meant.contains(id))
             .count() as u64;
         let (snapshot, directory) = (other.id.clone(), other.directory.clone());
+        let theirs =
+            |id: &&ObjectId| survey.fact(**id).listed && other.objects.binary_search(id).is_ok();
         reasons.push(match meant {
             0 => NeedReason::UsedBy {
                 snapshot,
                 directory,
                 amount,
+                seen_objects: own.objects.iter().filter(theirs).count() as u64,
             },
             objects => NeedReason::MeantBy {
                 snapshot,
@@ -299,6 +314,9 @@ pub fn judge(lineage: &Lineage<'_>, node: usize, now: u64) -> Option<Verdict> {
         reasons,
         missing,
         total: lineage.total(node),
+        refers_to: own.objects.len() as u64,
+        outside: own.outside.into(),
+        lost: own.missing.into(),
         freed: lineage.exclusive(node),
         claimed_by,
     })
@@ -317,7 +335,7 @@ fn notes(lineage: &Lineage<'_>, node: usize, own: &Node) -> Vec<String> {
     {
         notes.push(format!(
             "it is the newest checkpoint of job {}: a job that still runs starts from it after a failure",
-            name_of(&own.id.job)
+            own.id.job_name()
         ));
     }
     if own.missing > 0 {
@@ -346,13 +364,6 @@ fn notes(lineage: &Lineage<'_>, node: usize, own: &Node) -> Vec<String> {
     notes
 }
 
-fn name_of(job: &str) -> &str {
-    match job.is_empty() {
-        true => "without a folder of its own",
-        false => job,
-    }
-}
-
 /// A span of time for people: the largest unit, rounded down.
 pub fn human_millis(millis: u64) -> String {
     let seconds = millis / 1000;
@@ -363,62 +374,6 @@ pub fn human_millis(millis: u64) -> String {
         _ => (seconds / 86_400, "day"),
     };
     format!("{n} {unit}{}", if n == 1 { "" } else { "s" })
-}
-
-fn changes(own: &Node, reasons: &[NeedReason], missing: &[MissingEvidence]) -> Vec<String> {
-    let mut users: BTreeMap<&str, Vec<&SnapshotId>> = BTreeMap::new();
-    let mut changes = Vec::new();
-    for reason in reasons {
-        match reason {
-            NeedReason::UsedBy { snapshot, .. } => users.entry(&snapshot.job).or_default().push(snapshot),
-            NeedReason::MeantBy { snapshot, .. } => changes.push(format!(
-                "make an intact copy of {snapshot} with `forkpoint fork --look-in {}`, then remove the broken one",
-                own.directory
-            )),
-            NeedReason::Pinned { name, .. } => {
-                changes.push(format!("remove the pin: forkpoint pin rm {} {name}", own.directory));
-            }
-            NeedReason::ForkedTo { destination, pin, .. } => changes.push(match pin {
-                Some(pin) => format!(
-                    "finish the fork: forkpoint fork {0} {destination}; or abandon it: forkpoint pin rm {0} {pin}",
-                    own.directory
-                ),
-                None => format!("finish the fork: forkpoint fork {} {destination}", own.directory),
-            }),
-            NeedReason::Restoring { job, mode } => changes.push(match mode {
-                RestoreMode::Claim => format!(
-                    "job {job} completes a checkpoint; or it was never started: forkpoint claim --release {} --job {job}",
-                    own.directory
-                ),
-                mode => format!(
-                    "job {job} completes a checkpoint; or it was never started: forkpoint claim --release {} --job {job} --mode {mode}",
-                    own.directory
-                ),
-            }),
-        }
-    }
-    for (job, snapshots) in users {
-        let names: Vec<&str> = snapshots.iter().map(|s| s.name.as_str()).collect();
-        let names = match names.len() {
-            0..=4 => names.join(", "),
-            n => format!(
-                "{} to {} ({n} snapshots)",
-                names.first().unwrap_or(&""),
-                names.last().unwrap_or(&"")
-            ),
-        };
-        changes.push(match job == own.id.job {
-            true => format!("{names} of the same job must go first, or together with it"),
-            false => format!(
-                "{names} of job {} must go first; or that job is made independent: forkpoint fork its newest snapshot",
-                name_of(job)
-            ),
-        });
-    }
-    let steps: std::collections::BTreeSet<&str> =
-        missing.iter().map(|m| m.reason.next_step()).collect();
-    changes.extend(steps.into_iter().map(str::to_string));
-    changes
 }
 
 /// The answer for one object, by its number.
@@ -462,8 +417,7 @@ pub fn judge_object(lineage: &Lineage<'_>, id: ObjectId) -> Option<ObjectVerdict
     if !used_by.is_empty() {
         changes.push("it goes with the last snapshot that refers to it".into());
     }
-    let steps: std::collections::BTreeSet<&str> =
-        missing.iter().map(|m| m.reason.next_step()).collect();
+    let steps: std::collections::BTreeSet<&str> = missing.iter().map(|m| m.next_step()).collect();
     changes.extend(steps.into_iter().map(str::to_string));
     Some(ObjectVerdict {
         object,

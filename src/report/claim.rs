@@ -25,7 +25,7 @@ pub fn claim_text(report: &ClaimReport) -> String {
     let what = match report.mode {
         RestoreMode::Claim => "has taken over",
         RestoreMode::NoClaim => "needs, until a checkpoint of it stands alone,",
-        RestoreMode::Legacy => "builds for ever on",
+        RestoreMode::Legacy => "may forever, until no snapshot of it refers to them, need",
     };
     let mut text = format!("job {} {what}\n", name(&report.job));
     for one in &report.snapshots {
@@ -33,7 +33,7 @@ pub fn claim_text(report: &ClaimReport) -> String {
     }
     if !report.left_behind.is_empty() {
         text.push_str(&format!(
-            "{} of the old job that nobody has claimed stay for ever; together they would free {}, {}:\n",
+            "{} of the old job that nobody has claimed stay forever; together they would free {}, {}:\n",
             count(report.left_behind.len() as u64, "older checkpoint", "older checkpoints"),
             count(report.left_behind_freed.objects, "object", "objects"),
             human_bytes(report.left_behind_freed.bytes),

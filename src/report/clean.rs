@@ -93,9 +93,12 @@ pub fn clean_text(plan: &CleanPlan) -> String {
             ]
         })
         .collect();
-    text.push_str(&format!("\n{}", table(&rows, &[1, 2])));
+    if !rows.is_empty() {
+        let between = if text.is_empty() { "" } else { "\n" };
+        text.push_str(&format!("{between}{}\n", table(&rows, &[1, 2])));
+    }
     text.push_str(&format!(
-        "\nplan {}: {}, {} to delete\n",
+        "plan {}: {}, {} to delete\n",
         plan.header.plan,
         count(plan.header.objects, "object", "objects"),
         human_bytes(plan.header.bytes)

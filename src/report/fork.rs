@@ -6,8 +6,18 @@ use crate::fork::ForkReport;
 
 use super::text::{count, human_bytes, name};
 
-/// The result as a document.
-pub fn fork_json(report: &ForkReport) -> Value {
+/// The result as a document. `compared`: every byte was compared with the original.
+pub fn fork_json(report: &ForkReport, compared: bool) -> Value {
+    let mut document = made_json(report);
+    if let Value::Object(document) = &mut document {
+        let sure = if compared { "content" } else { "size" };
+        document.insert("verified".into(), json!(sure));
+    }
+    document
+}
+
+/// What was made, without how it was looked at.
+pub(super) fn made_json(report: &ForkReport) -> Value {
     let methods: Map<String, Value> = report
         .methods
         .iter()
@@ -28,8 +38,8 @@ pub fn fork_json(report: &ForkReport) -> Value {
     })
 }
 
-/// The result for people.
-pub fn fork_text(report: &ForkReport) -> String {
+/// The result for people. `compared`: every byte was compared with the original.
+pub fn fork_text(report: &ForkReport, compared: bool) -> String {
     let methods = report
         .methods
         .iter()
@@ -45,9 +55,18 @@ pub fn fork_text(report: &ForkReport) -> String {
         0 => String::new(),
         n => format!(", {n} were already there"),
     };
+    let sure = match (compared, report.reused) {
+        (true, _) => "and every byte is as in the original",
+        (false, 0) => "every object is there with its size",
+        (false, _) => {
+            "every object is there with its size\n  \
+             what was already there was compared by size alone: `forkpoint fork` with --verify content, or \
+             `forkpoint verify --against`, compares every byte"
+        }
+    };
     format!(
-        "forked {}\n    to {}\n\n  {} of {}: {} copied{methods}{reused}\n  \
-         independent: no reference leaves the fork, every object is there with its size\n\n\
+        "forked {}\n    to {}\n\n  {} of {} besides the metadata: {} copied{methods}{reused}\n  \
+         independent: no reference leaves the fork, {sure}\n\n\
          {}\n",
         report.source,
         report.snapshot,

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::ownership::{Branch, FamilyTree};
+use crate::ownership::{Branch, FamilyTree, NeedReason, SnapshotSummary};
+use crate::snapshot::RestoreMode;
 
 use super::ls::missing_text;
 use super::text::{human_bytes, name};
@@ -63,10 +64,11 @@ fn push_branch(text: &mut String, tree: &FamilyTree, n: usize, indent: &str, dep
             _ => String::new(),
         };
         text.push_str(&format!(
-            "{indent}{tee} {}  {}, {} exclusive{lost}{from}\n",
+            "{indent}{tee} {}  {}, {} exclusive{lost}{from}{}\n",
             name(&s.snapshot.name),
             human_bytes(s.total.bytes),
             human_bytes(s.exclusive.bytes),
+            started_text(s),
         ));
         for (child, other) in tree.branches.iter().enumerate() {
             if other
@@ -77,6 +79,27 @@ fn push_branch(text: &mut String, tree: &FamilyTree, n: usize, indent: &str, dep
             }
         }
     }
+}
+
+/// Which jobs were started from the snapshot, as records say: one that claimed it, and those that may need it yet.
+pub(super) fn started_text(s: &SnapshotSummary) -> String {
+    let mut text = String::new();
+    if let Some(job) = &s.claimed_by {
+        text.push_str(&format!(", claimed by job {}", name(job)));
+    }
+    for need in &s.needs {
+        match need {
+            NeedReason::Restoring {
+                mode: RestoreMode::Claim,
+                ..
+            } => text.push_str(", which has completed no checkpoint yet"),
+            NeedReason::Restoring { job, mode } => {
+                text.push_str(&format!(", job {} starts from it ({mode})", name(job)));
+            }
+            _ => {}
+        }
+    }
+    text
 }
 
 pub(super) fn job_name(branch: &Branch) -> String {

@@ -2,7 +2,7 @@
 
 use crate::ownership::{FamilyTree, SnapshotSummary, short_job};
 
-use super::lineage::job_name;
+use super::lineage::{job_name, started_text};
 use super::text::{human_bytes, name};
 
 const LANE: usize = 64;
@@ -189,11 +189,12 @@ fn dot(s: &SnapshotSummary, x: usize, y: usize, color: &str, most: u64) -> Strin
     };
     format!(
         "<circle cx=\"{x}\" cy=\"{y}\" r=\"{ring:.1}\" fill=\"{color}\" opacity=\"0.25\"/>\
-         <circle cx=\"{x}\" cy=\"{y}\" r=\"5\" fill=\"{fill}\" stroke=\"{color}\" stroke-width=\"2\"><title>{}: {}, {} exclusive</title></circle>\
+         <circle cx=\"{x}\" cy=\"{y}\" r=\"5\" fill=\"{fill}\" stroke=\"{color}\" stroke-width=\"2\"><title>{}: {}, {} exclusive{}</title></circle>\
          <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" fill=\"#333\">{}</text>\n",
         escape(&s.directory.to_string()),
         human_bytes(s.total.bytes),
         human_bytes(s.exclusive.bytes),
+        escape(&started_text(s)),
         y + 28,
         escape(&shorten(&s.snapshot.name)),
     )

@@ -2,9 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::ownership::{
-    FamilyTree, MissingEvidence, NeedReason, SnapshotSummary, human_millis, short_job,
-};
+use crate::ownership::{FamilyTree, MissingEvidence, NeedReason, SnapshotSummary, human_millis};
 
 use super::text::{count, human_bytes, name, table};
 
@@ -55,9 +53,8 @@ pub fn ls_text(tree: &FamilyTree) -> String {
 }
 
 fn row(tree: &FamilyTree, s: &SnapshotSummary) -> Vec<String> {
-    let job = short_job(&s.snapshot.job);
     vec![
-        name(if job.is_empty() { "-" } else { &job }),
+        name(s.snapshot.short_job()),
         name(&s.snapshot.name),
         s.kind.as_str().to_string(),
         match (s.missing_objects, s.outside_objects) {
@@ -118,11 +115,7 @@ pub(super) fn missing_text(missing: &[MissingEvidence]) -> String {
         text.push_str("\nevidence is missing:\n");
     }
     for one in missing.iter().take(20) {
-        text.push_str(&format!(
-            "  {}\n    -> {}\n",
-            name(one),
-            one.reason.next_step()
-        ));
+        text.push_str(&format!("  {}\n    -> {}\n", name(one), one.next_step()));
     }
     if missing.len() > 20 {
         text.push_str(&format!("  and {} more\n", missing.len() - 20));

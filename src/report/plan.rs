@@ -56,7 +56,7 @@ pub fn plan_text(plan: &ForkPlan) -> String {
         }
     }
     text.push_str(&format!(
-        "\n{} of {} to duplicate, then one commit object\n",
+        "\n{} of {} to duplicate, then one commit object (the metadata, not counted here)\n",
         count(plan.objects, "object", "objects"),
         human_bytes(plan.bytes)
     ));

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::fork::{AbandonReport, CommitReport, LeftReport, RunReport};
 use crate::store::Location;
 
-use super::fork::fork_json;
+use super::fork::made_json;
 use super::text::{count, human_bytes, name};
 
 /// How many objects a text names.
@@ -56,7 +56,7 @@ pub fn run_text(report: &RunReport) -> String {
 
 /// A committed fork as a document: that of `fork`, and what proved the objects.
 pub fn commit_json(report: &CommitReport) -> Value {
-    let mut json = fork_json(&report.fork);
+    let mut json = made_json(&report.fork);
     if let Some(fields) = json.as_object_mut() {
         let proofs: Map<String, Value> = report
             .proofs

@@ -21,7 +21,7 @@ pub fn verify_json(report: &VerifyReport) -> Value {
 /// The findings for people.
 pub fn verify_text(report: &VerifyReport) -> String {
     let sum = format!(
-        "{}\n  {}, {}",
+        "{}\n  {} besides the metadata, {}",
         name(&report.snapshot),
         count(report.objects, "object", "objects"),
         human_bytes(report.bytes)
@@ -44,6 +44,12 @@ pub fn verify_text(report: &VerifyReport) -> String {
             name(&problem.location),
             name(&problem.problem)
         ));
+    }
+    if let Compared::Original(_) = report.compared {
+        text.push_str(
+            "if the original is the one that is intact, `forkpoint duplicate --overwrite ORIGINAL_OBJECT OBJECT` repairs an \
+             object; end jobs that use it first\n",
+        );
     }
     text
 }

@@ -47,7 +47,7 @@ pub fn why_text(verdict: &Verdict) -> String {
     for reason in verdict.reasons.iter().take(20) {
         text.push_str(&format!(
             "    {}\n",
-            name(reason_text(reason, verdict.total.objects))
+            name(reason_text(reason, verdict.refers_to))
         ));
     }
     if verdict.reasons.len() > 20 {
@@ -58,9 +58,8 @@ pub fn why_text(verdict: &Verdict) -> String {
         _ => "",
     };
     text.push_str(&format!(
-        "  of {}, {}: deleting it would free {limit}{}, {}\n",
-        count(verdict.total.objects, "object", "objects"),
-        human_bytes(verdict.total.bytes),
+        "  of {}: deleting it would free {limit}{}, {}\n",
+        objects_text(verdict),
         count(verdict.freed.objects, "object", "objects"),
         human_bytes(verdict.freed.bytes),
     ));
@@ -175,15 +174,48 @@ fn push_lines(text: &mut String, head: &str, lines: &[String]) {
     }
 }
 
+/// How many objects the snapshot consists of, and where they are if not all were seen.
+fn objects_text(verdict: &Verdict) -> String {
+    let all = count(verdict.refers_to, "object", "objects");
+    let seen = human_bytes(verdict.total.bytes);
+    let mut elsewhere = Vec::new();
+    if verdict.outside > 0 {
+        elsewhere.push(format!(
+            "{} outside of the roots that were looked at",
+            verdict.outside
+        ));
+    }
+    if verdict.lost > 0 {
+        elsewhere.push(format!("{} not there", verdict.lost));
+    }
+    match elsewhere.is_empty() {
+        true => format!("{all}, {seen}"),
+        false => format!(
+            "{all}, {} seen below the roots, {seen}, and {}",
+            verdict.total.objects,
+            elsewhere.join(", ")
+        ),
+    }
+}
+
 fn reason_text(reason: &NeedReason, objects: u64) -> String {
     match reason {
         NeedReason::UsedBy {
-            snapshot, amount, ..
-        } => format!(
-            "{snapshot} refers to {} of its {objects} objects, {}",
-            amount.objects,
-            human_bytes(amount.bytes)
-        ),
+            snapshot,
+            amount,
+            seen_objects,
+            ..
+        } => {
+            let seen = match amount.objects - seen_objects.min(&amount.objects) {
+                0 => String::new(),
+                _ => format!(", {seen_objects} of them seen below the roots"),
+            };
+            format!(
+                "{snapshot} refers to {} of its {objects} objects{seen}, {}",
+                amount.objects,
+                human_bytes(amount.bytes)
+            )
+        }
         NeedReason::MeantBy {
             snapshot,
             objects: meant,

@@ -23,6 +23,9 @@ pub struct Attempt {
     pub fork_id: String,
     /// The folder of the snapshot that is forked.
     pub source: Location,
+    /// The plan that its workers go by, if there is one and its place is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Location>,
 }
 
 impl Attempt {
@@ -32,7 +35,15 @@ impl Attempt {
             version: VERSION,
             fork_id: fork_id.to_string(),
             source: source.clone(),
+            plan: None,
         }
+    }
+
+    /// The same, of a fork whose workers go by the plan at this place.
+    #[must_use]
+    pub fn by_plan(mut self, plan: Option<&Location>) -> Attempt {
+        self.plan = plan.cloned();
+        self
     }
 
     /// Where the note for the new snapshot in the folder `snapshot` below `root` lies.
@@ -70,15 +81,22 @@ impl Attempt {
         if other.fork_id == self.fork_id {
             return Ok(true);
         }
+        let hint = match &other.plan {
+            Some(plan) => format!(
+                "finish it with `forkpoint commit {plan}`, give it up with `forkpoint abandon {plan} --apply`, or choose \
+                 another destination"
+            ),
+            None => "finish it with the command that began it, or choose another destination; if it shall never be \
+                     finished, `forkpoint abandon PLAN --apply` removes what it left, if it was begun with a plan; \
+                     without one remove this note: what it copied stays where it is"
+                .to_string(),
+        };
         Err(Error::refused(format!(
             "another fork to this place is under way or was left half done: of {}, as it was then",
             other.source
         ))
         .at(at)
-        .hint(
-            "finish it with the command that began it, or choose another destination; if it shall never be \
-             finished, remove this note: what it copied stays where it is",
-        ))
+        .hint(hint))
     }
 
     /// Writes the note, unless it is there. One request, and one more if it is.

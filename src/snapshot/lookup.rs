@@ -132,6 +132,11 @@ impl Lookup {
         self.elsewhere.insert(relative, location);
     }
 
+    /// True if every file lies where the metadata says.
+    pub fn is_plain(&self) -> bool {
+        self.moved.is_empty() && self.elsewhere.is_empty()
+    }
+
     /// The folder that holds the metadata.
     pub fn directory(&self) -> &Location {
         &self.directory

@@ -13,7 +13,7 @@ use crate::snapshot::native::{Manifest, NativeFormat};
 use crate::snapshot::{CommitObject, Lookup, Snapshot, SnapshotFormat};
 use crate::store::{Location, Stat, Stores};
 
-use super::{Problem, VerifyReport, incomplete, verify_commit};
+use super::{Problem, VerifyReport, check, incomplete, verify_commit};
 
 /// Files that are read at once. What of them is in memory is limited by the memory for transfers.
 const FILES_AT_ONCE: usize = 4;
@@ -28,6 +28,32 @@ pub enum Compared {
     Digests,
     /// With the files of the snapshot in this folder, and the metadata with that one's.
     Original(Location),
+}
+
+/// A snapshot as it was read, and as its references were understood.
+#[derive(Debug, Clone)]
+pub struct ReadSnapshot {
+    /// The commit object.
+    pub commit: CommitObject,
+    /// Where the files behind its references are looked up.
+    pub lookup: Lookup,
+    /// What it refers to.
+    pub snapshot: Snapshot,
+}
+
+impl ReadSnapshot {
+    /// The snapshot of `commit` by plain rules: every file lies where the metadata says.
+    ///
+    /// # Errors
+    ///
+    /// As [`CommitObject::snapshot`].
+    pub fn plain(commit: CommitObject) -> Result<ReadSnapshot> {
+        Ok(ReadSnapshot {
+            snapshot: commit.snapshot()?,
+            lookup: Lookup::new(commit.directory.clone()),
+            commit,
+        })
+    }
 }
 
 /// Checks that every object of the snapshot at `at` is there, and that every byte is what it was: as the digests in
@@ -54,31 +80,51 @@ pub async fn verify_content(
         .at(&commit.location)
         .hint("name the snapshot that this one was forked or copied from with --against"));
     }
-    let original = match original {
-        Some(at) => Some(CommitObject::read(stores, at).await?),
-        None => None,
-    };
-    if original
-        .as_ref()
-        .is_some_and(|o| o.location == commit.location)
-    {
-        return Err(Error::invalid("it would be compared with itself").at(&commit.location));
+    if let Some(original) = original {
+        let original = CommitObject::read(stores, original).await?;
+        refuse_itself(&commit, &original)?;
+        let Ok(copy) = ReadSnapshot::plain(commit.clone()) else {
+            return verify_commit(stores, &commit, progress).await;
+        };
+        return verify_against(stores, &copy, &ReadSnapshot::plain(original)?, progress).await;
     }
     let mut report = verify_commit(stores, &commit, progress).await?;
-    let Ok(snapshot) = commit.snapshot() else {
+    if commit.snapshot().is_err() {
         // That is among the problems.
         return Ok(report);
-    };
+    }
     let bad: HashSet<Location> = report.problems.iter().map(|p| p.location.clone()).collect();
-    let found = match &original {
-        Some(original) => against(stores, &commit, &snapshot, original, &bad, progress).await,
-        None => by_digests(stores, &commit, &bad, progress).await,
-    };
+    let found = by_digests(stores, &commit, &bad, progress).await;
     report.problems.extend(found.map_err(incomplete)?);
-    report.compared = match original {
-        Some(original) => Compared::Original(original.directory),
-        None => Compared::Digests,
-    };
+    report.compared = Compared::Digests;
+    Ok(report)
+}
+
+fn refuse_itself(copy: &CommitObject, original: &CommitObject) -> Result<()> {
+    match copy.location == original.location {
+        true => Err(Error::invalid("it would be compared with itself").at(&copy.location)),
+        false => Ok(()),
+    }
+}
+
+/// Checks that every object of `copy` is there, and that every byte is as in `original`, of which it is a fork or a
+/// copy. Both are taken as they were understood: another tool may have moved either.
+///
+/// # Errors
+///
+/// As [`verify_content`].
+pub async fn verify_against(
+    stores: &Stores,
+    copy: &ReadSnapshot,
+    original: &ReadSnapshot,
+    progress: &dyn Progress,
+) -> Result<VerifyReport> {
+    refuse_itself(&copy.commit, &original.commit)?;
+    let mut report = check(stores, &copy.snapshot, progress).await?;
+    let bad: HashSet<Location> = report.problems.iter().map(|p| p.location.clone()).collect();
+    let found = against(stores, copy, original, &bad, progress).await;
+    report.problems.extend(found.map_err(incomplete)?);
+    report.compared = Compared::Original(original.commit.directory.clone());
     Ok(report)
 }
 
@@ -122,21 +168,16 @@ async fn by_digests(
 
 async fn against(
     stores: &Stores,
-    commit: &CommitObject,
-    snapshot: &Snapshot,
-    original: &CommitObject,
+    copy: &ReadSnapshot,
+    source_read: &ReadSnapshot,
     bad: &HashSet<Location>,
     progress: &dyn Progress,
 ) -> Result<Vec<Problem>> {
-    let places = pair(original, commit)?;
+    let places = pair(source_read, copy)?;
     let mut problems = Vec::new();
-    let rewritten = original.format.rewrite(
-        &original.bytes,
-        &Lookup::new(original.directory.clone()),
-        &commit.directory,
-        &|old| Ok(places.get(old).unwrap_or(old).clone()),
-    )?;
-    if rewritten != commit.bytes {
+    let (commit, original) = (&copy.commit, &source_read.commit);
+    let (snapshot, source) = (&copy.snapshot, &source_read.snapshot);
+    if !says_the_same(&places, copy, source_read)? {
         problems.push(problem(
             commit.location.clone(),
             format!(
@@ -145,7 +186,6 @@ async fn against(
             ),
         ));
     }
-    let source = original.snapshot()?;
     let home = commit.directory.parent();
     let files: Vec<&Location> = source.objects.iter().map(|o| &o.location).collect();
     let folders = source.folders.iter().map(|f| &f.location);
@@ -165,6 +205,14 @@ async fn against(
             pairs.push((&object.location, source));
         }
     }
+    if !pairs.is_empty() && pairs.iter().all(|(at, source)| at == source) {
+        return Err(Error::invalid(format!(
+            "both refer to the very same files, so that there is nothing to compare with those of {}",
+            original.directory
+        ))
+        .at(&commit.directory)
+        .hint("if another tool has moved one of them here, name its old place with --moved-from"));
+    }
     let wanted: Vec<Location> = pairs.iter().flat_map(|(a, b)| [*a, *b]).cloned().collect();
     let stats = stores.stat_all(&wanted).await?;
     let size = |at: &Location| {
@@ -175,7 +223,7 @@ async fn against(
     for (at, source) in pairs {
         match (size(at), size(source)) {
             (Some(a), Some(b)) if a == b && at == source => {}
-            (Some(a), Some(b)) if a == b => same_size.push((at, source, a)),
+            (Some(a), Some(b)) if a == b => same_size.push((at.clone(), source.clone(), a)),
             (Some(a), Some(b)) => problems.push(problem(
                 at.clone(),
                 format!("{a} bytes, where {source} has {b}"),
@@ -188,7 +236,7 @@ async fn against(
                 )
                 .at(source)
                 .hint(
-                    "the original's metadata names this place: one that has lost files, or that another tool has moved, cannot be compared with",
+                    "the original's metadata names this place: if another tool has moved it, name its old place with --moved-from; one that has lost files cannot be compared with",
                 ));
             }
         }
@@ -197,9 +245,9 @@ async fn against(
     progress.begin("comparing files", same_size.len() as u64, bytes);
     let found = futures::stream::iter(same_size)
         .map(|(at, source, size)| async move {
-            let same = stores.same_content(at, source, size).await?;
+            let same = stores.same_content(&at, &source, size).await?;
             progress.advance(1, size);
-            Ok((!same).then(|| problem(at.clone(), format!("other bytes than {source}"))))
+            Ok((!same).then(|| problem(at, format!("other bytes than {source}"))))
         })
         .buffer_unordered(FILES_AT_ONCE)
         .try_filter_map(|found: Option<Problem>| async move { Ok(found) })
@@ -210,23 +258,53 @@ async fn against(
     sorted(Ok(problems))
 }
 
+/// Does the metadata of `copy` say what that of `original` does, with each file at its place in `places`?
+fn says_the_same(
+    places: &HashMap<Location, Location>,
+    copy: &ReadSnapshot,
+    original: &ReadSnapshot,
+) -> Result<bool> {
+    let home = &copy.commit.directory;
+    let rewritten =
+        original
+            .commit
+            .format
+            .rewrite(&original.commit.bytes, &original.lookup, home, &|old| {
+                Ok(places.get(old).unwrap_or(old).clone())
+            })?;
+    if rewritten == copy.commit.bytes {
+        return Ok(true);
+    }
+    if copy.lookup.is_plain() {
+        return Ok(false);
+    }
+    // It names old places: compared is what it means.
+    let meant = copy
+        .commit
+        .format
+        .rewrite(&copy.commit.bytes, &copy.lookup, home, &|old| {
+            Ok(old.clone())
+        })?;
+    Ok(rewritten == meant)
+}
+
 /// Where each object and folder of `original` is in `copy`: both name them in the same order.
-fn pair(original: &CommitObject, copy: &CommitObject) -> Result<HashMap<Location, Location>> {
+fn pair(original: &ReadSnapshot, copy: &ReadSnapshot) -> Result<HashMap<Location, Location>> {
     let other = |why: String| {
         Err(Error::invalid(format!(
             "it is no fork and no copy of {}: {why}",
-            original.directory
+            original.commit.directory
         ))
-        .at(&copy.directory)
+        .at(&copy.commit.directory)
         .hint("name the very snapshot that it was made from"))
     };
-    if original.format.name() != copy.format.name() {
+    if original.commit.format.name() != copy.commit.format.name() {
         return other("they are of two formats".into());
     }
-    let of = |commit: &CommitObject| -> Result<(Vec<u32>, Vec<Location>)> {
+    let of = |read: &ReadSnapshot| -> Result<(Vec<u32>, Vec<Location>)> {
+        let commit = &read.commit;
         // The format asks for the new place of each reference: here it stays where it is.
         let named = RefCell::new((Vec::new(), Vec::new(), HashMap::<Location, u32>::new()));
-        let lookup = Lookup::new(commit.directory.clone());
         let keep = |old: &Location| {
             let (order, all, numbers) = &mut *named.borrow_mut();
             let next = u32::try_from(all.len()).unwrap_or(u32::MAX);
@@ -239,7 +317,7 @@ fn pair(original: &CommitObject, copy: &CommitObject) -> Result<HashMap<Location
         };
         commit
             .format
-            .rewrite(&commit.bytes, &lookup, &commit.directory, &keep)
+            .rewrite(&commit.bytes, &read.lookup, &commit.directory, &keep)
             .map_err(|e| e.at(&commit.location))?;
         let (order, all, _) = named.into_inner();
         Ok((order, all))

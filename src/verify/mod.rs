@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::snapshot::{CommitObject, DeclaredSize, Object, Snapshot};
 use crate::store::{Location, Stat, Stores};
 
-pub use content::{Compared, verify_content};
+pub use content::{Compared, ReadSnapshot, verify_against, verify_content};
 
 /// What is wrong with one object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

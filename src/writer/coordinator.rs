@@ -250,7 +250,7 @@ impl Job {
                     state.highest
                 ))
                 .at(&self.0.home)
-                .hint("remove the snapshot of this number, which no job has written")
+                .hint("no job counts so far: see who has made the snapshot of this number, and move it elsewhere")
             })?;
             if kind == ManifestKind::Checkpoint {
                 state.attempts.push_back(attempt.clone());

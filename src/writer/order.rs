@@ -224,7 +224,7 @@ pub(super) fn from_json<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result
             ErrorKind::Unsupported,
             format!("the {what} has version {version}, this program knows up to {ORDER_VERSION}"),
         )
-        .hint("let all processes of a job use one version of this crate"));
+        .hint("let all processes of a job use one version of forkpoint"));
     }
     serde_json::from_slice(bytes).map_err(damaged)
 }

@@ -3,6 +3,7 @@
 // Tests say what they expect by failing.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
+mod compared;
 mod local;
 mod refusals;
 #[path = "../support/mod.rs"]

@@ -474,6 +474,7 @@ async fn links_that_lead_nowhere_block_a_clean() {
             text.contains("a symbolic link that leads nowhere"),
             "{text}"
         );
+        assert!(text.contains(at.to_str().unwrap()), "which one: {text}");
         assert!(!plan.exists());
         let remove = match away.is_dir() {
             true => std::fs::remove_dir_all(&away),

@@ -102,7 +102,7 @@ async fn nothing_is_deleted_while_a_listing_or_a_snapshot_cannot_be_read_and_the
             ErrorKind::Incomplete
         );
         let (blocked, text) = lab.plan(&["last=1"]).await;
-        assert_eq!(blocked.missing[0].reason, MissingReason::UnreadableMetadata);
+        assert_eq!(blocked.missing[0].reason, MissingReason::DamagedMetadata);
         assert!(text.header().is_err());
         assert!(
             all_there(&lab, &STAYS).await && all_there(&lab, &GOES).await,

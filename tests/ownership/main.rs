@@ -3,12 +3,15 @@
 // Tests say what they expect by failing.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
+mod advice;
+mod claims;
 mod cli;
 mod emulators;
 #[path = "../fault/mod.rs"]
 mod fault;
 mod faults;
 mod lineage;
+mod plan_files;
 mod races;
 mod reports;
 #[path = "../support/mod.rs"]

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forkpoint::ownership::Access;
 use forkpoint::store::{Location, Stat, Stores};
-use forkpoint::{Error, Result};
+use forkpoint::{Error, ErrorKind, Result};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -17,6 +17,8 @@ pub(crate) struct Tampered {
     cut_after: Option<usize>,
     /// Happens once, when this object is about to be read.
     meanwhile: Option<(Location, Mutex<Option<BoxFuture<'static, ()>>>)>,
+    /// This object cannot be read, or not listed if it is a root.
+    failing: Option<(Location, ErrorKind)>,
 }
 
 impl Tampered {
@@ -25,6 +27,7 @@ impl Tampered {
             inner: inner.clone(),
             cut_after: Some(objects),
             meanwhile: None,
+            failing: None,
         }
     }
 
@@ -37,6 +40,23 @@ impl Tampered {
             inner: inner.clone(),
             cut_after: None,
             meanwhile: Some((at, Mutex::new(Some(Box::pin(then))))),
+            failing: None,
+        }
+    }
+
+    pub(crate) fn failing(inner: &Stores, at: Location, kind: ErrorKind) -> Tampered {
+        Tampered {
+            inner: inner.clone(),
+            cut_after: None,
+            meanwhile: None,
+            failing: Some((at, kind)),
+        }
+    }
+
+    fn check(&self, at: &Location) -> Result<()> {
+        match &self.failing {
+            Some((place, kind)) if at == place => Err(Error::new(*kind, kind.as_str()).at(at)),
+            _ => Ok(()),
         }
     }
 }
@@ -50,6 +70,7 @@ impl Access for Tampered {
         self.inner.random()
     }
     fn list(&self, folder: &Location) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
+        self.check(folder)?;
         let inner = Access::list(&self.inner, folder)?;
         let Some(after) = self.cut_after else {
             return Ok(inner);
@@ -70,6 +91,7 @@ impl Access for Tampered {
                 then.await;
             }
         }
+        self.check(at)?;
         self.inner.read(at, limit).await
     }
     async fn find(&self, at: &Location) -> Result<Option<Stat>> {

@@ -139,6 +139,16 @@ impl Fixture {
         }
     }
 
+    /// Copies the files below `folder` as they are, as a tool does that knows nothing of metadata.
+    pub fn copy_as_made(&self, folder: &Path) {
+        let files = self.files_root();
+        for path in walk(&files) {
+            let to = folder.join(path.strip_prefix(&files).unwrap());
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(&path, to).unwrap();
+        }
+    }
+
     fn rehome(&self, bytes: &[u8], root: &Location) -> Vec<u8> {
         use flink::Location as At;
         let made = FlinkPath::parse(&self.root_uri).unwrap().to_string();

@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod exports;
+mod half_done;
 mod refusals;
 mod reports;
 #[path = "../support/mod.rs"]

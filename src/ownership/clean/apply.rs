@@ -337,11 +337,11 @@ impl Run<'_> {
             for format in formats() {
                 let at = directory.join(format.commit_object())?;
                 if self.access.find(&at).await?.is_some() {
-                    let missing = MissingEvidence {
-                        location: at,
-                        reason: MissingReason::IncompleteListing,
-                        detail: "it is there, and the listing did not show it".into(),
-                    };
+                    let missing = MissingEvidence::new(
+                        at,
+                        MissingReason::IncompleteListing,
+                        "it is there, and the listing did not show it",
+                    );
                     return Err(incomplete_error(&[missing]).during("clean"));
                 }
             }

@@ -289,7 +289,7 @@ pub(super) fn check_head(bytes: &[u8]) -> Result<()> {
     let head: Head = serde_json::from_slice(bytes).map_err(|e| no_manifest(bytes, &e))?;
     if head.format != FORMAT {
         return Err(Error::corrupt(format!(
-            "this is no snapshot of this crate: its format is `{}`, not `{FORMAT}`",
+            "this is no snapshot of forkpoint's own format: its format is `{}`, not `{FORMAT}`",
             head.format.chars().take(64).collect::<String>()
         )));
     }

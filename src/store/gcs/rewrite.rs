@@ -16,7 +16,7 @@ use super::super::method::Method;
 use super::super::unfinished::{Unfinished, UnfinishedLog};
 use super::GcsBucket;
 
-/// A token is good for a week. A service that keeps forgetting them is not asked for ever.
+/// A token is good for a week. A service that keeps forgetting them is not asked forever.
 const MAX_NEW_BEGINNINGS: u32 = 2;
 /// A rewrite that neither ends nor moves on is stopped after this many calls. At Google's
 /// smallest step of 1 MiB a call this would be a 1 TiB object.

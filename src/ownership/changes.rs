@@ -1,0 +1,111 @@
+//! What would change a verdict: for each reason and each missing piece of evidence the next step. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::snapshot::RestoreMode;
+use crate::store::Location;
+
+use super::evidence::MissingEvidence;
+use super::identity::SnapshotId;
+use super::survey::Node;
+use super::verdict::NeedReason;
+
+/// What would change the answer for the snapshot `own`, each with the command that does it.
+pub(super) fn changes(
+    own: &Node,
+    reasons: &[NeedReason],
+    missing: &[MissingEvidence],
+) -> Vec<String> {
+    let mut users: BTreeMap<(&Location, &str), Vec<&SnapshotId>> = BTreeMap::new();
+    let mut changes = Vec::new();
+    for reason in reasons {
+        match reason {
+            NeedReason::UsedBy { snapshot, .. } => users.entry((&snapshot.root, &snapshot.job)).or_default().push(snapshot),
+            // What was not listed looks as if it were not there.
+            NeedReason::MeantBy { snapshot, .. } if !missing.is_empty() => changes.push(format!(
+                "supply the evidence that is missing: only then is it known whether references of {snapshot} lead nowhere"
+            )),
+            NeedReason::MeantBy { snapshot, .. } => changes.push(format!(
+                "make an intact copy of {snapshot} with `forkpoint fork --look-in {}`, then remove the broken one",
+                own.directory
+            )),
+            NeedReason::Pinned { name, .. } => {
+                changes.push(format!("remove the pin: forkpoint pin rm {} {name}", own.directory));
+            }
+            NeedReason::ForkedTo { destination, pin, plan, .. } => {
+                changes.extend(of_fork(&own.directory, destination, pin.as_ref(), plan.as_ref()));
+            }
+            NeedReason::Restoring { job, mode } => changes.push(of_restore(&own.directory, job, *mode)),
+        }
+    }
+    for ((root, job), snapshots) in users {
+        let names: Vec<&str> = snapshots.iter().map(|s| s.name.as_str()).collect();
+        let names = match names.len() {
+            0..=4 => names.join(", "),
+            n => format!(
+                "{} to {} ({n} snapshots)",
+                names.first().unwrap_or(&""),
+                names.last().unwrap_or(&"")
+            ),
+        };
+        let its_name = snapshots.first().map(|s| s.job_name()).unwrap_or_default();
+        changes.push(match job == own.id.job && *root == own.id.root {
+            true => format!("{names} of the same job must go first, or together with it"),
+            false => format!(
+                "{names} of job {its_name} must go first; or that job is made independent: forkpoint fork its newest snapshot"
+            ),
+        });
+    }
+    let steps: BTreeSet<&str> = missing.iter().map(|m| m.next_step()).collect();
+    changes.extend(steps.into_iter().map(str::to_string));
+    changes
+}
+
+/// How a fork that reads a snapshot comes to its end: both ways, for a fork that was begun with a plan and for one
+/// that was not, where it is not known which of them it is.
+fn of_fork(
+    source: &Location,
+    destination: &Location,
+    pin: Option<&String>,
+    plan: Option<&Location>,
+) -> Vec<String> {
+    if let Some(plan) = plan {
+        return vec![
+            format!(
+                "finish the fork: forkpoint commit {plan}, after forkpoint run {plan} for each worker that is not done"
+            ),
+            format!("or give the fork up: forkpoint abandon {plan} --apply"),
+        ];
+    }
+    let plain = match pin {
+        Some(pin) => format!("forkpoint pin rm {source} {pin}, which leaves what was copied"),
+        None => format!(
+            "forkpoint plan {source} {destination} --workers 1 --out PLAN and then forkpoint abandon PLAN --apply"
+        ),
+    };
+    vec![
+        format!(
+            "finish the fork: forkpoint fork {source} {destination}; or, if it was begun with a plan, forkpoint run PLAN \
+             and forkpoint commit PLAN"
+        ),
+        format!(
+            "or give the fork up: forkpoint abandon PLAN --apply, with the plan it was begun with; without one {plain}"
+        ),
+    ]
+}
+
+/// What ends the dependence of a job that was started from a snapshot.
+fn of_restore(source: &Location, job: &str, mode: RestoreMode) -> String {
+    let release =
+        format!("or it was never started: forkpoint claim --release {source} --job {job}");
+    match mode {
+        RestoreMode::Claim => format!("job {job} completes a checkpoint; {release}"),
+        RestoreMode::NoClaim => {
+            format!("job {job} completes a checkpoint; {release} --mode {mode}")
+        }
+        RestoreMode::Legacy => format!(
+            "job {job} completes a checkpoint and no snapshot of it refers to this one any more, which in legacy mode \
+             may never be; {release} --mode {mode}"
+        ),
+    }
+}

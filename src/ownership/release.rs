@@ -1,0 +1,87 @@
+//! The end of a claim or a restore: its record is taken back. I/O.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::snapshot::RestoreMode;
+use crate::store::Location;
+
+use super::access::Access;
+use super::claimant::ambiguous;
+use super::identity::{is_called, is_short_for, same_job};
+use super::pin::{list, tidy};
+use super::record::{self, Claim, RECORD_LIMIT_BYTES, Restore, claim_at, own_folder, restore_at};
+
+/// Takes a claim back, or ends a job's dependence. What is not there is fine. The job may be named by the last
+/// part of the location of its folder. Two requests, or a listing and a read of each restore.
+///
+/// # Errors
+///
+/// `Refused` if another job has claimed the snapshot, or if several jobs of that name were started from it.
+pub async fn release(
+    access: &dyn Access,
+    snapshot: &Location,
+    job: &str,
+    mode: RestoreMode,
+) -> Result<bool> {
+    let found = match mode {
+        RestoreMode::Claim => claim_to_release(access, snapshot, job).await?,
+        _ => restore_to_release(access, snapshot, job).await?,
+    };
+    let Some(at) = found else { return Ok(false) };
+    access.delete(&at).await?;
+    tidy(access, snapshot, &at).await;
+    Ok(true)
+}
+
+async fn claim_to_release(
+    access: &dyn Access,
+    snapshot: &Location,
+    job: &str,
+) -> Result<Option<Location>> {
+    let at = claim_at(snapshot)?;
+    let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let claim: Claim = record::decode(&bytes, &at)?;
+    match same_job(&claim.job, job) || is_called(&claim.job, job) || is_short_for(job, &claim.job) {
+        true => Ok(Some(at)),
+        false => Err(Error::refused(format!("job {} has claimed it", claim.job))
+            .during("release")
+            .at(snapshot)),
+    }
+}
+
+async fn restore_to_release(
+    access: &dyn Access,
+    snapshot: &Location,
+    job: &str,
+) -> Result<Option<Location>> {
+    let exact = restore_at(snapshot, job)?;
+    if access.find(&exact).await?.is_some() {
+        return Ok(Some(exact));
+    }
+    let folder = own_folder(snapshot)?.child(&format!("restores/{}", snapshot.name()));
+    let mut found = Vec::new();
+    for at in list(access, &folder).await? {
+        let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        let restore: Restore = record::decode(&bytes, &at)?;
+        if same_job(&restore.job, job) {
+            return Ok(Some(at));
+        }
+        if is_called(&restore.job, job) || is_short_for(job, &restore.job) {
+            found.push((at, restore.job));
+        }
+    }
+    match &found[..] {
+        [] => Ok(None),
+        [(at, _)] => Ok(Some(at.clone())),
+        several => {
+            let jobs: Vec<String> = several.iter().map(|(_, job)| job.clone()).collect();
+            Err(ambiguous(job, &jobs).during("release").at(snapshot))
+        }
+    }
+}

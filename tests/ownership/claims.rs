@@ -1,0 +1,155 @@
+//! Claims as people make them: of what is not there, by a shortened id, of a job's own snapshot.
+
+use crate::support::lab::Lab;
+use crate::support::{local_stores, run, run_json, temp};
+use forkpoint::snapshot::RestoreMode;
+use serde_json::json;
+
+fn said(args: &[&str]) -> (Option<i32>, String) {
+    let output = run(args);
+    let all = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(all).unwrap())
+}
+
+async fn laid() -> (tempfile::TempDir, Lab) {
+    let (dir, root) = temp();
+    let lab = Lab::at(local_stores(), root);
+    // Ids are hex digits, and are found by their beginnings.
+    lab.complete("aaaaaaaa1", 1, &["aaaaaaaa1:one"]).await;
+    lab.complete("aaaaaaaa2", 1, &["aaaaaaaa2:one"]).await;
+    lab.complete("bbbbbbbb3", 4, &["bbbbbbbb3:one"]).await;
+    (dir, lab)
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_not_there_is_said_to_be_missing_whatever_else_cannot_be_read() {
+    let (_dir, lab) = laid().await;
+    let broken = lab.directory("bbbbbbbb3", 5).join("_metadata").unwrap();
+    lab.stores.put(&broken, vec![1].into(), true).await.unwrap();
+    let nothing = lab.directory("aaaaaaaa1", 9).to_string();
+    let (code, text) = said(&["claim", &nothing, "--job", "new"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("no snapshot here") && !text.contains("chk-5"),
+        "{text}"
+    );
+    // One that is there, and cannot be read, says so of itself.
+    let own = lab.directory("bbbbbbbb3", 5).to_string();
+    let (code, text) = said(&["claim", &own, "--job", "new"]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("chk-5"), "{text}");
+    // Another root is no proof of anything.
+    let (_dir, elsewhere) = temp();
+    let there = lab.directory("aaaaaaaa1", 1).to_string();
+    let (code, text) = said(&[
+        "claim",
+        &there,
+        "--job",
+        "new",
+        "--root",
+        &elsewhere.to_string(),
+    ]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("below none of the roots"), "{text}");
+}
+
+#[tokio::test]
+async fn the_beginning_of_a_job_s_id_means_that_job() {
+    let (_dir, lab) = laid().await;
+    let source = lab.directory("aaaaaaaa1", 1).to_string();
+    let whole = format!("{:0<32}", "bbbbbbbb3");
+    // As `ls` prints it.
+    let printed = said(&["ls", &lab.root.to_string()]).1;
+    assert!(printed.contains("bbbbbbbb  "), "{printed}");
+    let (code, claimed) = run_json(&["claim", &source, "--job", "bbbbbbbb", "--mode", "no-claim"]);
+    assert_eq!((code, &claimed["job"]), (0, &json!(whole)));
+    let (code, released) = run_json(&[
+        "claim",
+        &source,
+        "--job",
+        "bbbbbbbb",
+        "--mode",
+        "no-claim",
+        "--release",
+    ]);
+    assert_eq!((code, &released["released"]), (0, &json!(true)));
+    // Of two it may be either.
+    let source = lab.directory("bbbbbbbb3", 4).to_string();
+    let (code, text) = said(&["claim", &source, "--job", "aaaaaaaa"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(
+        text.contains("aaaaaaaa1000") && text.contains("aaaaaaaa2000"),
+        "{text}"
+    );
+    let (code, claimed) = run_json(&["claim", &source, "--job", "aaaaaaaa1"]);
+    assert_eq!(code, 0);
+    assert_eq!(claimed["job"], json!(format!("{:0<32}", "aaaaaaaa1")));
+    let (code, released) = run_json(&["claim", &source, "--job", "aaaaaaaa", "--release"]);
+    assert_eq!((code, &released["released"]), (0, &json!(true)));
+    // Any other name is taken as it is.
+    let (code, claimed) = run_json(&["claim", &source, "--job", "20261130"]);
+    assert_eq!((code, &claimed["job"]), (0, &json!("20261130")));
+}
+
+#[tokio::test]
+async fn a_job_owns_its_snapshots_and_cannot_claim_them() {
+    let (_dir, lab) = laid().await;
+    let own = lab.directory("bbbbbbbb3", 4).to_string();
+    let id = format!("{:0<32}", "bbbbbbbb3");
+    for job in [
+        id.clone(),
+        "bbbbbbbb".to_string(),
+        lab.home("bbbbbbbb3").to_string(),
+    ] {
+        for mode in ["claim", "no-claim"] {
+            let (code, text) = said(&["claim", &own, "--job", &job, "--mode", mode]);
+            assert_eq!(code, Some(3), "{job}: {text}");
+            assert!(text.contains("owns it without a claim"), "{text}");
+            assert!(text.contains("forkpoint pin add"), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn lineage_shows_who_was_started_from_a_snapshot() {
+    let (_dir, lab) = laid().await;
+    let (one, two) = (lab.directory("aaaaaaaa1", 1), lab.directory("aaaaaaaa2", 1));
+    lab.start(&one, "c", RestoreMode::Claim, false)
+        .await
+        .unwrap();
+    lab.start(&two, "d", RestoreMode::NoClaim, false)
+        .await
+        .unwrap();
+    let root = lab.root.to_string();
+    let (_, text) = said(&["lineage", &root]);
+    let claimed = format!(
+        "claimed by job {:0<32}, which has completed no checkpoint yet",
+        "c"
+    );
+    let started = format!("job {:0<32} starts from it (no-claim)", "d");
+    assert!(text.contains(&claimed) && text.contains(&started), "{text}");
+    let (_, picture) = said(&["lineage", &root, "--format", "svg"]);
+    assert!(
+        picture.contains(&claimed) && picture.contains(&started),
+        "{picture}"
+    );
+}
+
+/// `claim` and `why` say the same of a mode.
+#[tokio::test]
+async fn what_ends_a_legacy_restore_is_told_as_claim_tells_it() {
+    let (_dir, lab) = laid().await;
+    let source = lab.directory("aaaaaaaa1", 1).to_string();
+    let (_, text) = said(&["claim", &source, "--job", "new", "--mode", "legacy"]);
+    assert!(
+        text.contains("may forever, until no snapshot of it refers to them"),
+        "{text}"
+    );
+    let (_, text) = said(&["why", &source]);
+    assert!(
+        text.contains(
+            "no snapshot of it refers to this one any more, which in legacy mode may never be"
+        ),
+        "{text}"
+    );
+}
