@@ -25,6 +25,7 @@ use super::stat::Stat;
 
 pub use content::Content;
 use content::Reader;
+#[cfg(feature = "blob")]
 pub(crate) use content::of_file;
 
 /// How an object is uploaded.
