@@ -210,6 +210,8 @@ def seaweed(options, tools):
                     must(own.run(["duplicate", "s3://emu-a/data/000000", "s3://emu-b/first", "--quiet"], ends))
                     with alone(options):
                         for tool in rotated(taking_part, number):
+                            # What the tool before has made the server write is no longer on its way to the disk.
+                            os.sync()
                             ran = must(tool.run(many(tool.name, "emu-a/data", f"emu-b/{tool.name}"), ends, 120))
                             runs[tool.name].append(measured(ran, f"{title} {tool.name}"))
                             say(f"seaweed {title} round {number + 1} {tool.name}: {ran.seconds:.2f} s, CPU {ran.cpu:.2f}")
@@ -253,6 +255,7 @@ def relay(options, tools):
                             else:
                                 more = [] if "defaults" in label else ["--transfers", "16", "--checkers", "16"]
                                 command = ["copy", "s3:emu-a/data", f"{remote}/{to}", *more]
+                            os.sync()
                             ran = must(tools[label.split(",")[0].split()[0]].run(command, ends, 120))
                             runs[label].append(measured(ran, f"{title} {label}"))
                             say(f"relay {service} round {number + 1} {label}: {ran.seconds:.2f} s, CPU {ran.cpu:.2f}, {ran.rss_mib:.0f} MiB")
