@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::store::{
     BatchOptions, DuplicateOptions, Expected, Item, ItemOutcome, LazyJournal, Level, Location,
-    Method, Provider, Receipt, Stores, is_missing_bucket,
+    Method, Provider, Receipt, Stores, is_missing_bucket, link_on_the_way,
 };
 
 /// Failures that are named in the report; all are counted.
@@ -122,7 +122,7 @@ pub async fn duplicate_tree(
     let mut receipts: Vec<Receipt> = Vec::new();
     progress.begin("duplicating", 0, 0);
     let unseen = Arc::new(Mutex::new(Unseen::default()));
-    let items = items(stores, request, &unseen)?;
+    let items = past_links(items(stores, request, &unseen)?, request, &unseen);
     let batch = stores
         .batch(items, None, &options, progress, cancel, |item, outcome| {
             report.objects += 1;
@@ -224,7 +224,15 @@ fn items(
 ) -> Result<BoxStream<'static, Result<Item>>> {
     let (source, destination) = (request.source.clone(), request.destination.clone());
     let Some(names) = &request.names else {
-        let listing = stores.list_stream(&source)?;
+        let (met, from, to) = (Arc::clone(unseen), source.clone(), destination.clone());
+        let listing = stores.list_what_can_be(&source, move |at, e| {
+            let destination = match from.strip(&at) {
+                Some(below) if !below.is_empty() => to.child(below),
+                _ => to.clone(),
+            };
+            let mut met = met.lock().unwrap_or_else(PoisonError::into_inner);
+            met.add(destination, e);
+        })?;
         return Ok(listing
             .map(move |next| {
                 let (at, stat) = next?;
@@ -279,6 +287,47 @@ fn items(
         .boxed())
 }
 
+/// Leaves out, and reports, what would be written through a link below the destination: it would land elsewhere, in
+/// files that nobody has named.
+fn past_links(
+    items: BoxStream<'static, Result<Item>>,
+    request: &TreeRequest,
+    unseen: &Arc<Mutex<Unseen>>,
+) -> BoxStream<'static, Result<Item>> {
+    let (root, unseen) = (request.destination.clone(), Arc::clone(unseen));
+    if root.provider() != Provider::Local {
+        return items;
+    }
+    // Objects of one folder come one after the other.
+    let mut looked_at: Option<Location> = None;
+    let mut free = move |item: &Result<Item>| {
+        let Ok(Item { destination, .. }) = item else {
+            return true;
+        };
+        if looked_at.is_some() && looked_at == destination.parent() {
+            return true;
+        }
+        match link_on_the_way(&root, destination) {
+            None => {
+                looked_at = destination.parent();
+                true
+            }
+            Some(link) => {
+                let e = Error::refused(format!("{link} is a link that leads elsewhere"))
+                    .during("write")
+                    .at(destination)
+                    .hint("name the folder that it leads to as a destination of its own, or remove the link");
+                let mut unseen = unseen.lock().unwrap_or_else(PoisonError::into_inner);
+                unseen.add(destination.clone(), e);
+                false
+            }
+        }
+    };
+    items
+        .filter(move |item| std::future::ready(free(item)))
+        .boxed()
+}
+
 async fn verify(
     stores: &Stores,
     request: &TreeRequest,
@@ -290,7 +339,19 @@ async fn verify(
         report.verified.insert(Level::None, report.copied);
         return Ok(());
     }
-    let checked = expected.check(stores, &request.destination).await?;
+    let checked = match expected.check(stores, &request.destination).await {
+        Ok(checked) => checked,
+        // Told with what was copied: after it, no error may say less than that.
+        Err(e) if e.kind() != ErrorKind::Cancelled => {
+            report.failed += 1;
+            report.failures.push(Failure {
+                destination: request.destination.clone(),
+                error: e.during("verify"),
+            });
+            return Ok(());
+        }
+        Err(e) => return Err(e),
+    };
     let mut fail = |destination: Location, why: String| {
         report.failed += 1;
         let error = Error::corrupt(why).during("verify").at(&destination);

@@ -378,13 +378,86 @@ async fn what_a_tree_cannot_hold_or_does_not_have_is_an_error() {
     assert_eq!((code, &report["copied"]), (0, &json!(2)), "{report}");
     assert_eq!(std::fs::read(dir.path().join("to/a\\b")).unwrap(), b"one");
     assert_eq!(std::fs::read(dir.path().join("to/a/b")).unwrap(), b"two");
-    // A folder behind a link would be left out.
-    std::os::unix::fs::symlink(
-        dir.path().join("from/other"),
-        dir.path().join("from/linked"),
-    )
-    .unwrap();
-    let output = run(&["duplicate", "-r", &from, &target]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("linked"));
+    // A folder behind a link would be left out, a pipe has no end, and a name that is not UTF-8 is none on a store.
+    use std::os::unix::ffi::OsStrExt;
+    let bad = dir.path().join("from/bad");
+    std::fs::create_dir(&bad).unwrap();
+    std::os::unix::fs::symlink(dir.path().join("from/other"), bad.join("linked")).unwrap();
+    std::os::unix::fs::symlink("nowhere", bad.join("dangling")).unwrap();
+    std::fs::write(bad.join(std::ffi::OsStr::from_bytes(b"odd\xff")), b"x").unwrap();
+    std::fs::write(bad.join("good"), b"three").unwrap();
+    let (code, report) = run_json(&["duplicate", "-r", &from, &target]);
+    let text = report.to_string();
+    assert_eq!(
+        (
+            code,
+            &report["copied"],
+            &report["reused"],
+            &report["failed"]
+        ),
+        (6, &json!(1), &json!(2), &json!(3)),
+        "{text}"
+    );
+    for named in ["bad/linked", "bad/dangling", "odd"] {
+        assert!(text.contains(named), "{named}: {text}");
+    }
+    assert_eq!(
+        std::fs::read(dir.path().join("to/bad/good")).unwrap(),
+        b"three"
+    );
+    // What a deletion or a proof goes by stays all or nothing.
+    assert!(
+        local_stores()
+            .list(&root.join("from").unwrap())
+            .await
+            .is_err()
+    );
+}
+
+/// What lies behind a link below the destination is not what was named.
+#[cfg(unix)]
+#[tokio::test]
+async fn nothing_is_written_through_a_link_below_the_destination() {
+    let (dir, root) = temp();
+    let stores = local_stores();
+    let path = |name: &str| dir.path().join(name);
+    lay(&stores, &root.join("from").unwrap()).await;
+    std::fs::create_dir_all(path("other/er")).unwrap();
+    std::fs::write(path("other/er/file"), b"precious").unwrap();
+    std::fs::create_dir(path("to")).unwrap();
+    std::os::unix::fs::symlink(path("other"), path("to/deep")).unwrap();
+    let others = NAMES.len() - 1;
+    let list = path("names");
+    std::fs::write(&list, NAMES.join("\n")).unwrap();
+    let (from, to, list) = (
+        root.join("from").unwrap().to_string(),
+        root.join("to").unwrap().to_string(),
+        list.to_str().unwrap().to_string(),
+    );
+    for more in [
+        ["--overwrite", "--verify", "none"].as_slice(),
+        &["--overwrite"],
+        &["--overwrite", "--from-list", &list],
+    ] {
+        let how = match more.contains(&"--from-list") {
+            true => vec!["duplicate", from.as_str(), &to],
+            false => vec!["duplicate", "-r", &from, &to],
+        };
+        let (code, report) = run_json(&[how.as_slice(), more].concat());
+        assert_eq!((code, &report["copied"]), (3, &json!(others)), "{report}");
+        assert!(report.to_string().contains("to/deep is a link"), "{report}");
+        let kept = std::fs::read(path("other/er/file")).unwrap();
+        assert_eq!(kept, b"precious", "{more:?}");
+        assert_eq!(std::fs::read_dir(path("other/er")).unwrap().count(), 1);
+    }
+    // The destination itself may be one: it was named.
+    std::fs::create_dir(path("real")).unwrap();
+    std::os::unix::fs::symlink(path("real"), path("named")).unwrap();
+    let named = root.join("named").unwrap().to_string();
+    let (code, report) = run_json(&["duplicate", "-r", &from, &named]);
+    assert_eq!(
+        (code, &report["copied"]),
+        (0, &json!(NAMES.len())),
+        "{report}"
+    );
 }

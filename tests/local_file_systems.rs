@@ -113,6 +113,63 @@ async fn a_full_disk_stops_a_fork_that_then_goes_on() {
     assert!(report["reused"].as_u64().unwrap() > 0, "{report}");
 }
 
+/// A rerun on a disk that is full by now, or that may only be read, finds what it would write.
+#[test]
+fn equal_files_need_neither_room_nor_the_right_to_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    if !mount_tmpfs(&small, "size=100k") {
+        let _ = writeln!(
+            std::io::stderr(),
+            "left out: a small disk cannot be mounted here"
+        );
+        return;
+    }
+    let path = |at: &Path| at.to_str().unwrap().to_string();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for n in 0..10u8 {
+        std::fs::write(tree.join(format!("{n}")), vec![n; 4096]).unwrap();
+    }
+    let (from, to) = (path(&tree), path(&small.join("to")));
+    let (one, other) = (path(&tree.join("3")), path(&small.join("to/3")));
+    let first = run_json(&["duplicate", "-r", &from, &to]);
+    let full = std::fs::write(small.join("rest"), vec![0; 100 * 1024]).is_err();
+    let again = || {
+        (
+            run_json(&["duplicate", "-r", &from, &to]),
+            run_json(&["duplicate", &one, &other]),
+        )
+    };
+    let on_full = again();
+    std::fs::write(tree.join("new"), vec![1; 64 * 1024]).unwrap();
+    let new = run_json(&["duplicate", "-r", &from, &to]);
+    std::fs::remove_file(tree.join("new")).unwrap();
+    let on_read_only = mount_tmpfs(&small, "remount,ro").then(again);
+    let _ = Command::new("umount").arg(&small).status();
+    assert_eq!((first.0, &first.1["copied"]), (0, &serde_json::json!(10)));
+    assert!(full);
+    for ((code, report), (one_code, receipt)) in [on_full, on_read_only.unwrap()] {
+        assert_eq!(
+            (code, &report["reused"]),
+            (0, &serde_json::json!(10)),
+            "{report}"
+        );
+        assert_eq!(
+            (one_code, &receipt["reused"]),
+            (0, &serde_json::json!(true)),
+            "{receipt}"
+        );
+    }
+    let (code, report) = new;
+    assert_eq!(
+        (code, &report["reused"], &report["failed"]),
+        (6, &serde_json::json!(10), &serde_json::json!(1)),
+        "{report}"
+    );
+}
+
 /// What helps is said by every way of writing, and what does not pass by itself is not called "unavailable".
 #[test]
 fn a_disk_that_takes_no_more_is_named_with_what_helps() {

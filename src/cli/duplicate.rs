@@ -339,11 +339,16 @@ async fn tree(request: &TreeRequest, stores: &Stores, ui: &Ui) -> Result<Output>
     })
 }
 
-/// What failed for a reason that may pass, and what was not there or not allowed while others were done, the same
+/// What failed for a reason that may pass, and what was not there, not allowed or nothing to copy (a pipe) while others were done, the same
 /// command can go on with: resumable. Else what the first other failure gives.
 fn code(report: &TreeReport) -> u8 {
     let kinds = || report.failures.iter().map(|f| f.error.kind());
-    let absent = |k| matches!(k, ErrorKind::NotFound | ErrorKind::Denied);
+    let absent = |k| {
+        matches!(
+            k,
+            ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::Unsupported
+        )
+    };
     let lasting = |f: &&Failure| {
         let kind = f.error.kind();
         !interrupt::may_go_on(kind) && !absent(kind)

@@ -340,15 +340,20 @@ impl Stores {
             // An earlier run, or another one at the same time, may have been there; or it has ended
             // the upload that both were filling.
             let lost = e.kind() == ErrorKind::NotFound;
-            if !create_only || !(lost || e.kind() == ErrorKind::AlreadyExists) {
+            // Nor need there be room, or the right to write, for what is there already.
+            let kept_out = matches!(e.kind(), ErrorKind::Full | ErrorKind::Denied);
+            if !create_only || !(lost || kept_out || e.kind() == ErrorKind::AlreadyExists) {
                 return Err(e);
             }
             match self.find(&item.destination).await {
                 Ok(Some(there)) => {
                     let receipt = journal.and_then(|j| j.receipt(&item.destination));
-                    return match self.is_duplicate(item, &there, receipt.as_ref()).await? {
-                        true => Ok(ItemOutcome::Reused),
-                        false => Err(taken(&item.destination)),
+                    return match self.is_duplicate(item, &there, receipt.as_ref()).await {
+                        Ok(true) => Ok(ItemOutcome::Reused),
+                        Ok(false) => Err(taken(&item.destination)),
+                        // It was the source that may not be read.
+                        Err(_) if kept_out => Err(e),
+                        Err(e) => Err(e),
                     };
                 }
                 Ok(None) if lost && again && self.find(&item.source).await?.is_some() => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 use super::location::{Location, Provider};
 use super::open::{Backend, Store, Stores};
@@ -56,6 +56,33 @@ impl Stores {
         folder: &Location,
     ) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
         self.list_with(folder, true)
+    }
+
+    /// As [`Stores::list_stream`], but what cannot be listed on local disk (a folder that may not be read, a link to a
+    /// folder, a name that is not UTF-8) goes to `meet`, and the rest is listed. Never what a deletion goes by.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stores::list_stream`].
+    pub fn list_what_can_be(
+        &self,
+        folder: &Location,
+        mut meet: impl FnMut(Location, Error) + Send + 'static,
+    ) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
+        if folder.provider() != Provider::Local {
+            return self.list_stream(folder);
+        }
+        let folder = folder.clone();
+        let listed = async move {
+            let found = super::blocking(move || {
+                local::list_past(&folder, &mut |at, e| {
+                    meet(at, e);
+                    Ok(())
+                })
+            });
+            Ok(futures::stream::iter(found.await?.into_iter().map(Ok)))
+        };
+        Ok(futures::stream::once(listed).try_flatten().boxed())
     }
 
     fn list_with(

@@ -58,6 +58,7 @@ pub use ladder::{Checked, Expected, Level};
 pub use lazy_journal::LazyJournal;
 #[cfg(feature = "cli")]
 pub(crate) use local::Staged as StagedFile;
+pub(crate) use local::link_on_the_way;
 pub use location::{Bucket, Location, Provider};
 pub use method::{Choice, Facts, Method, S3_COPY_LIMIT_BYTES, choose};
 pub use open::{RELAY_BUDGET_BYTES, RELAY_MEMORY_SETTING, Store, Stores};

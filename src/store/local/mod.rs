@@ -6,6 +6,7 @@
 //! Either way a reader sees the whole file or none, and what a killed process leaves is found
 //! and overwritten by the next run.
 
+mod list;
 mod obstacle;
 mod staging;
 
@@ -17,12 +18,13 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 
-use super::OWN_FOLDER;
 use super::duplicate::Copied;
 use super::location::Location;
 use super::method::Method;
 use super::stat::Stat;
 
+pub(crate) use list::{list, list_past};
+pub(crate) use obstacle::link_on_the_way;
 use obstacle::{make_folder, no_name};
 use staging::temporary_name;
 
@@ -136,78 +138,6 @@ pub(crate) fn read_range(at: &Location, start: u64, end: u64) -> Result<Bytes> {
     let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
     file.take(wanted).read_to_end(&mut bytes).map_err(fail)?;
     Ok(bytes.into())
-}
-
-/// One entry of a listing: the key below the listed folder's bucket, and size and tag.
-pub(crate) fn list(folder: &Location) -> Result<Vec<(Location, Stat)>> {
-    let mut found = Vec::new();
-    let mut pending = vec![folder.clone()];
-    while let Some(folder) = pending.pop() {
-        let entries = match fs::read_dir(path_of(&folder)) {
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                continue;
-            }
-            other => other.map_err(|e| from_io(e, "list", &folder))?,
-        };
-        let mut own = None;
-        for entry in entries {
-            let entry = entry.map_err(|e| from_io(e, "list", &folder))?;
-            let name = entry.file_name().into_string().map_err(|name| {
-                Error::new(
-                    ErrorKind::Unsupported,
-                    format!("the file name {name:?} is not UTF-8"),
-                )
-                .during("list")
-                .at(&folder)
-            })?;
-            let at = folder.with_key(format!("{}/{name}", folder.key()).trim_start_matches('/'));
-            let kind = entry.file_type().map_err(|e| from_io(e, "list", &at))?;
-            if kind.is_dir() {
-                match name.as_str() {
-                    OWN_FOLDER => own = Some(at),
-                    _ => pending.push(at),
-                }
-                continue;
-            }
-            match fs::metadata(path_of(&at)) {
-                Ok(meta) if meta.is_file() => found.push((at, stat_of(&meta))),
-                // A link to a folder, a pipe, a socket: a listing without it would be incomplete.
-                Ok(_) => {
-                    return Err(Error::new(
-                        ErrorKind::Unsupported,
-                        "a link to a folder, or neither file nor folder: it cannot be listed",
-                    )
-                    .during("list")
-                    .at(&at));
-                }
-                // What it leads to may be away, such as a disk that is not mounted: a listing without it
-                // would be incomplete.
-                Err(e)
-                    if e.kind() == io::ErrorKind::NotFound
-                        && fs::symlink_metadata(path_of(&at)).is_ok() =>
-                {
-                    return Err(Error::new(
-                        ErrorKind::Unsupported,
-                        "a symbolic link that leads nowhere: it cannot be listed",
-                    )
-                    .during("list")
-                    .at(&at));
-                }
-                // Removed since the folder was read.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(from_io(e, "list", &at)),
-            }
-        }
-        // Taken next, as services list it before what lies beside it: notes of what is under way must be seen
-        // before the commit object that makes them superfluous is looked for.
-        pending.extend(own);
-    }
-    Ok(found)
 }
 
 pub(crate) fn delete(at: &Location) -> Result<()> {

@@ -17,6 +17,20 @@ pub(super) fn make_folder(folder: &Path, at: &Location) -> Result<()> {
     })
 }
 
+/// The first link among the folders that lie below `root` and above `at`: what is written through it lands
+/// elsewhere.
+pub(crate) fn link_on_the_way(root: &Location, at: &Location) -> Option<Location> {
+    let mut folder = at.parent();
+    let mut link = None;
+    while let Some(next) = folder.filter(|f| f != root && root.contains(f)) {
+        if fs::symlink_metadata(path_of(&next)).is_ok_and(|m| m.is_symlink()) {
+            link = Some(next.clone());
+        }
+        folder = next.parent();
+    }
+    link
+}
+
 /// The error for a file that shall lie below another one; `folder` cannot be made.
 fn below_a_file(folder: &Path, at: &Location) -> Error {
     let mut there = folder
