@@ -1,21 +1,22 @@
 //! `forkpoint claim`.
 
-use serde_json::json;
-
 use crate::error::Result;
-use crate::ownership::{ClaimRequest, claim, common_root, release, root_of};
-use crate::report::{claim_json, claim_text};
+use crate::ownership::{
+    ClaimRequest, claim, claim_below_guessed_roots, claimed_with, common_root, release,
+};
+use crate::report::{claim_json, claim_text, released_json, released_text};
 use crate::snapshot::RestoreMode;
 use crate::store::Stores;
 
-use super::roots::{Also, parse_all};
+use super::roots::{Also, guess, parse_all};
 use super::ui::Ui;
 use super::{Output, exit, location};
 
 /// Record that a job is started from a snapshot, so that nobody deletes it under the job, and no two jobs
 /// take it over. Run it before `flink run -s SNAPSHOT`.
 ///
-/// A claim is refused while another job still depends on the snapshot, and so is a second claim.
+/// A claim is refused while another job still depends on the snapshot, and so is a second claim, and that of a snapshot
+/// that has lost objects.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The snapshot's folder, such as s3://prod/ckpt/3f2a.../chk-42.
@@ -34,7 +35,8 @@ pub(super) struct Args {
     /// Take the record back: the job was never started, or has let the snapshot go.
     #[arg(long)]
     release: bool,
-    /// Where jobs keep their checkpoints. Left out: the folder above that of the snapshot's job.
+    /// Where jobs keep their checkpoints. Left out: the folder above that of the snapshot's job. A savepoint is taken
+    /// over only if it is given: jobs that were started from it may lie anywhere.
     #[arg(long, value_name = "ROOT")]
     root: Vec<String>,
     #[command(flatten)]
@@ -45,28 +47,19 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let snapshot = stores.real(&location::parse(&args.snapshot)?).await?;
     if args.release {
         let released = release(stores, &snapshot, &args.job, args.mode).await?;
-        let text = match released {
-            true => format!("released {snapshot}\n"),
-            false => format!(
-                "nothing to release: no record says that job {} started from {snapshot} ({})\n",
-                args.job, args.mode
-            ),
+        let others = match args.mode {
+            RestoreMode::Claim => claimed_with(stores, &snapshot, &args.job).await?,
+            _ => Vec::new(),
         };
         return Ok(Output {
-            text,
-            json: json!({
-                "version": 1,
-                "snapshot": snapshot,
-                "job": args.job,
-                "mode": args.mode,
-                "released": released,
-            }),
+            text: released_text(&snapshot, &args.job, args.mode, released, &others),
+            json: released_json(&snapshot, &args.job, args.mode, released, &others),
             svg: None,
             code: exit::DONE,
         });
     }
     let mut roots = match args.root.is_empty() {
-        true => vec![root_of(&snapshot)],
+        true => vec![guess(stores, &snapshot).await],
         false => parse_all(&args.root)?.iter().map(common_root).collect(),
     };
     roots.extend(args.also.locations()?);
@@ -76,7 +69,10 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         mode: args.mode,
         chain: args.chain,
     };
-    let report = claim(stores, &roots, &request, ui).await?;
+    let report = match args.root.is_empty() {
+        true => claim_below_guessed_roots(stores, &roots, &request, ui).await?,
+        false => claim(stores, &roots, &request, ui).await?,
+    };
     Ok(Output {
         text: claim_text(&report),
         json: claim_json(&report),

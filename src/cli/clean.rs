@@ -29,7 +29,7 @@ use super::{Output, exit, interrupt, location};
 /// minimum age, or its being the newest of a job at work says so: `why SNAPSHOT --keep RULE` tells for one.
 ///
 /// Exit codes: 3 more objects than --max-delete; 4 evidence is missing, nothing was deleted; 6 the grace
-/// period is not over or objects are left: apply the same plan again.
+/// period is not over or objects are left: apply the same plan again, or make a new one, as the report says.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The folders to clean, below which jobs keep their checkpoints. Not with --apply: the plan names them.
@@ -152,7 +152,7 @@ async fn apply(args: &Args, plan: &std::path::Path, stores: &Stores, ui: &Ui) ->
         text: applied_text(&report),
         json: applied_json(&report),
         svg: None,
-        code: if report.is_unfinished() {
+        code: if report.is_unfinished() || !report.spared.is_empty() {
             exit::RESUMABLE
         } else {
             exit::DONE

@@ -1,10 +1,10 @@
 //! Where the files of a snapshot really are: shared by the verbs that read one.
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::fork::{ForkRequest, MovedFrom, understand, understand_both};
 use crate::progress::Progress;
 use crate::snapshot::{CommitObject, Snapshot};
-use crate::store::Stores;
+use crate::store::{Location, Stores};
 use crate::verify::ReadSnapshot;
 
 use super::location;
@@ -20,6 +20,17 @@ pub(super) struct Lookups {
     /// snapshot do not find in its own folder.
     #[arg(long, value_name = "FOLDER")]
     look_in: Vec<String>,
+}
+
+/// What was read, or that it could not be for want of access: then it is not known what it says, as for the verbs that
+/// read all metadata below a root. A bucket that gives no access at all is named as such.
+pub(super) async fn readable<T>(stores: &Stores, at: &Location, read: Result<T>) -> Result<T> {
+    match read {
+        Err(e) if e.kind() == ErrorKind::Denied && stores.check_bucket(at).await.is_ok() => Err(e
+            .with_kind(ErrorKind::Incomplete)
+            .hint("give read access to it and ask again; it may be intact")),
+        other => other,
+    }
 }
 
 impl Lookups {

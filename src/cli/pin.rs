@@ -3,8 +3,10 @@
 use clap::Subcommand;
 
 use crate::error::Result;
-use crate::ownership::{Access, PinRequest, parse_millis, pin, pins, snapshot_is_there, unpin};
-use crate::report::{pins_json, pins_text};
+use crate::ownership::{
+    Access, PinRequest, is_pinned_as, parse_millis, pin, pins, snapshot_is_there, unpin,
+};
+use crate::report::{pins_json, pins_text, unpinned_json, unpinned_text};
 use crate::store::Stores;
 
 use super::{Output, exit, location};
@@ -52,6 +54,7 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
     let (What::Add { snapshot, .. } | What::Rm { snapshot, .. } | What::Ls { snapshot }) =
         &args.what;
     let at = stores.real(&location::parse(snapshot)?).await?;
+    let mut removed = None;
     match &args.what {
         What::Add {
             name,
@@ -73,7 +76,11 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
             };
             pin(stores, &at, &request).await?;
         }
-        What::Rm { name, .. } => unpin(stores, &at, name).await?,
+        What::Rm { name, .. } => {
+            let was_there = is_pinned_as(stores, &at, name).await?;
+            unpin(stores, &at, name).await?;
+            removed = Some((name, was_there));
+        }
         What::Ls { .. } => {}
     }
     let pins = pins(stores, &at).await?;
@@ -81,9 +88,17 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
         // Pins may outlive a snapshot; a name that is misspelt has neither.
         snapshot_is_there(stores, &at).await?;
     }
+    let (text, json) = (pins_text(&at, &pins, stores.now()), pins_json(&at, &pins));
+    let (text, json) = match removed {
+        Some((name, was_there)) => (
+            unpinned_text(name, was_there) + &text,
+            unpinned_json(json, was_there),
+        ),
+        None => (text, json),
+    };
     Ok(Output {
-        text: pins_text(&at, &pins, stores.now()),
-        json: pins_json(&at, &pins),
+        text,
+        json,
         svg: None,
         code: exit::DONE,
     })

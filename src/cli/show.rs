@@ -8,14 +8,15 @@ use crate::snapshot::CommitObject;
 use crate::store::Stores;
 use crate::verify::look_at_objects;
 
-use super::lookups::Lookups;
+use super::lookups::{Lookups, readable};
 use super::ui::Ui;
 use super::{Output, exit, location};
 
 /// Show what a snapshot consists of: operators, files by scope with sizes, what lies outside its
 /// own folder.
 ///
-/// Exit code 5 if files are missing, 4 if they could not be looked at; all that is known is shown all the same.
+/// Exit code 5 if files are missing or have another size than the metadata says, 4 if they could not be looked at; all
+/// that is known is shown all the same.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The snapshot: the folder that holds `_metadata`, such as s3://bucket/job/chk-42.
@@ -32,7 +33,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let at = location::parse(&args.snapshot)?;
-    let commit = CommitObject::read(stores, &at).await?;
+    let commit = readable(stores, &at, CommitObject::read(stores, &at).await).await?;
     let snapshot = args.lookups.snapshot(stores, &commit, ui).await?;
     let (stats, looked) = match args.no_stat {
         true => (HashMap::new(), true),
@@ -47,11 +48,12 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     };
     let any_missing = stats.values().any(Option::is_none);
     let report = ShowReport { snapshot, stats };
+    let damaged = any_missing || !report.wrong_sizes().is_empty();
     Ok(Output {
         text: show_text(&report, args.files),
         json: show_json(&report),
         svg: None,
-        code: match (looked, any_missing) {
+        code: match (looked, damaged) {
             (false, _) => exit::INCOMPLETE,
             (true, true) => exit::DAMAGED,
             (true, false) => exit::DONE,

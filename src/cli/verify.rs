@@ -3,14 +3,14 @@
 use crate::error::Result;
 use crate::report::{verify_json, verify_text};
 use crate::snapshot::CommitObject;
-use crate::store::Stores;
-use crate::verify;
+use crate::store::{Location, Stores};
+use crate::verify::{self, VerifyReport};
 
-use super::lookups::Lookups;
+use super::lookups::{Lookups, readable};
 use super::ui::Ui;
 use super::{Output, exit, location};
 
-/// Check that every file a snapshot needs is there with its size. Exit code 5 if not.
+/// Check that every file a snapshot needs is there with its size. Exit code 5 if not; 4 if something could not be read.
 ///
 /// A byte that has changed within a file is not seen so. --content reads every file and compares it with the digest
 /// in the manifest of a snapshot of forkpoint's own format; Flink's metadata has no digests, so name the snapshot
@@ -36,27 +36,8 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         Some(text) => Some(location::parse(text)?),
         None => None,
     };
-    let report = match (args.lookups.is_empty(), original) {
-        (true, original) if args.content || original.is_some() => {
-            verify::verify_content(stores, &at, original.as_ref(), ui).await?
-        }
-        (true, _) => verify::verify(stores, &at, ui).await?,
-        (false, Some(original)) => {
-            let copy = CommitObject::read(stores, &at).await?;
-            let original = CommitObject::read(stores, &original).await?;
-            let (copy, original) = args.lookups.both(stores, copy, original, ui).await?;
-            verify::verify_against(stores, &copy, &original, ui).await?
-        }
-        (false, None) => {
-            let commit = CommitObject::read(stores, &at).await?;
-            verify::check(
-                stores,
-                &args.lookups.snapshot(stores, &commit, ui).await?,
-                ui,
-            )
-            .await?
-        }
-    };
+    let report = look(args, stores, ui, &at, original.as_ref()).await;
+    let report = readable(stores, &at, report).await?;
     Ok(Output {
         text: verify_text(&report),
         json: verify_json(&report),
@@ -67,4 +48,30 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
             exit::DAMAGED
         },
     })
+}
+
+async fn look(
+    args: &Args,
+    stores: &Stores,
+    ui: &Ui,
+    at: &Location,
+    original: Option<&Location>,
+) -> Result<VerifyReport> {
+    match (args.lookups.is_empty(), original) {
+        (true, original) if args.content || original.is_some() => {
+            verify::verify_content(stores, at, original, ui).await
+        }
+        (true, _) => verify::verify(stores, at, ui).await,
+        (false, Some(original)) => {
+            let copy = CommitObject::read(stores, at).await?;
+            let original = CommitObject::read(stores, original).await?;
+            let (copy, original) = args.lookups.both(stores, copy, original, ui).await?;
+            verify::verify_against(stores, &copy, &original, ui).await
+        }
+        (false, None) => {
+            let commit = CommitObject::read(stores, at).await?;
+            let snapshot = args.lookups.snapshot(stores, &commit, ui).await?;
+            verify::check(stores, &snapshot, ui).await
+        }
+    }
 }

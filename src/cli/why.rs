@@ -2,19 +2,19 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ownership::{
-    Answer, CleanPolicy, KeepRule, Lineage, clean_outlook, judge, judge_object, object_outlook,
-    parse_millis, root_of,
+    Answer, CleanPolicy, KeepRule, Lineage, MissingEvidence, MissingReason, Survey, clean_outlook,
+    judge, judge_object, object_outlook, parse_millis,
 };
 use crate::report::{
-    object_json, object_outlook_text, object_text, outlook_text, why_json, why_text,
+    object_json, object_outlook_text, object_text, outlook_text, roots_text, why_json, why_text,
 };
-use crate::snapshot::format_of;
+use crate::snapshot::{Kind, format_of};
 use crate::store::Stores;
 
-use super::roots::{Also, parse_all};
+use super::roots::{Also, guess, parse_all};
 use super::ui::Ui;
 use super::{Output, exit, location};
 
@@ -32,7 +32,8 @@ pub(super) struct Args {
     /// The snapshot's folder, such as s3://prod/ckpt/3f2a.../chk-42, or an object.
     what: String,
     /// Where jobs keep their checkpoints. Left out: the folder above that of the snapshot's job. May be
-    /// given more than once.
+    /// given more than once. No savepoint is called deletable unless it is given: jobs that were started from one may
+    /// lie anywhere.
     #[arg(long, value_name = "ROOT")]
     root: Vec<String>,
     #[command(flatten)]
@@ -58,7 +59,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     }
     let what = stores.real(&what).await?;
     let roots = match args.root.is_empty() {
-        true => vec![root_of(&what)],
+        true => vec![guess(stores, &what).await],
         false => parse_all(&args.root)?,
     };
     let looked = args.also.look(stores, ui, &roots).await?;
@@ -70,14 +71,24 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     }
     let lineage = Lineage::new(survey);
     let (roots, now) = (&looked.roots, survey.taken_at);
+    let guessed = args.root.is_empty();
+    let seen = || roots_text(&survey.roots, guessed);
     if let Some(node) = survey.find(&what)
         && let Some(verdict) = judge(&lineage, node, now)
     {
         let outlook = clean_outlook(&lineage, roots, node, &policy, now);
         let said = outlook.as_ref().map_or_else(String::new, outlook_text);
+        let is_savepoint = survey
+            .nodes
+            .get(node)
+            .is_some_and(|n| n.kind != Kind::Checkpoint);
+        let verdict = match guessed && is_savepoint {
+            true => verdict.without(MissingEvidence::new(what, MissingReason::GuessedRoots, "")),
+            false => verdict,
+        };
         return Ok(Output {
-            text: why_text(&verdict) + &said,
-            json: with_outlook(why_json(&verdict), &outlook),
+            text: why_text(&verdict) + &seen() + &said,
+            json: document(why_json(&verdict), &outlook, survey, guessed),
             svg: None,
             code: code(verdict.answer),
         });
@@ -90,8 +101,8 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
             .as_ref()
             .map_or_else(String::new, object_outlook_text);
         return Ok(Output {
-            text: object_text(&verdict) + &said,
-            json: with_outlook(object_json(&verdict), &outlook),
+            text: object_text(&verdict) + &seen() + &said,
+            json: document(object_json(&verdict), &outlook, survey, guessed),
             svg: None,
             code: code(verdict.answer),
         });
@@ -112,9 +123,17 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     }
 }
 
-fn with_outlook(mut document: Value, outlook: &impl Serialize) -> Value {
+/// The answer with what a clean would do, and where was looked.
+fn document(
+    mut document: Value,
+    outlook: &impl Serialize,
+    survey: &Survey,
+    guessed: bool,
+) -> Value {
     if let (Value::Object(document), Ok(outlook)) = (&mut document, serde_json::to_value(outlook)) {
         document.insert("clean".into(), outlook);
+        document.insert("roots".into(), json!(survey.roots));
+        document.insert("roots_guessed".into(), guessed.into());
     }
     document
 }

@@ -10,7 +10,7 @@ use crate::store::Location;
 
 use super::access::Access;
 use super::claimant::resolve;
-use super::evidence::{MissingEvidence, incomplete_error};
+use super::evidence::{MissingEvidence, MissingReason, incomplete_error};
 use super::identity::{SnapshotId, is_called, same_job};
 use super::lineage::{Amount, Lineage};
 use super::pin::{list, refuse_going, snapshot_is_there, tidy};
@@ -19,7 +19,7 @@ use super::record::{
     restore_at,
 };
 use super::survey::{Node, Survey, survey};
-use super::verdict::{NeedReason, has_completed, recorded_needs};
+use super::verdict::{NeedReason, has_completed, lost_text, recorded_needs};
 
 /// A job is started from a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,11 +195,37 @@ fn older_siblings<'s>(survey: &'s Survey, own: &Node) -> Vec<(usize, &'s Node)> 
 ///
 /// # Errors
 ///
-/// `Refused` with the name of the holder, or with the jobs that may be meant; `Incomplete` if something that may depend on it could not be read.
+/// `Refused` with the name of the holder, or with the jobs that may be meant, or for a snapshot that has lost objects;
+/// `Incomplete` if something that may depend on it could not be read.
 pub async fn claim(
     access: &dyn Access,
     roots: &[Location],
     request: &ClaimRequest,
+    progress: &dyn Progress,
+) -> Result<ClaimReport> {
+    claim_by(access, roots, request, false, progress).await
+}
+
+/// As [`claim`], below roots that nobody has named: a savepoint cannot be taken over then, since jobs that were started
+/// from it may keep their checkpoints anywhere.
+///
+/// # Errors
+///
+/// Those of [`claim`].
+pub async fn claim_below_guessed_roots(
+    access: &dyn Access,
+    roots: &[Location],
+    request: &ClaimRequest,
+    progress: &dyn Progress,
+) -> Result<ClaimReport> {
+    claim_by(access, roots, request, true, progress).await
+}
+
+async fn claim_by(
+    access: &dyn Access,
+    roots: &[Location],
+    request: &ClaimRequest,
+    guessed: bool,
     progress: &dyn Progress,
 ) -> Result<ClaimReport> {
     if request.job.trim().is_empty() {
@@ -235,6 +261,16 @@ pub async fn claim(
         if let Some(first) = conflicts.first() {
             return Err(refused(target, first, conflicts.len(), &request.job));
         }
+    }
+    refuse_lost(&survey, own)?;
+    if guessed && request.mode == RestoreMode::Claim && own.kind != Kind::Checkpoint {
+        let roots: Vec<String> = survey.roots.iter().map(Location::to_string).collect();
+        let unknown = MissingEvidence::new(
+            own.directory.clone(),
+            MissingReason::GuessedRoots,
+            format!("looked at: {}", roots.join(", ")),
+        );
+        return Err(incomplete_error(&[unknown]).during("claim"));
     }
     write_all(access, &survey, request, &targets).await?;
     let claimed = |(n, node): &(usize, &Node)| Claimed {
@@ -285,6 +321,29 @@ pub async fn claim(
         left_behind: left.iter().map(claimed).collect(),
         left_behind_freed,
     })
+}
+
+/// No job can start from a snapshot that has lost objects.
+fn refuse_lost(survey: &Survey, own: &Node) -> Result<()> {
+    let uncertain = |m: &&MissingEvidence| {
+        matches!(
+            m.reason,
+            MissingReason::IncompleteListing | MissingReason::ChangedMeanwhile
+        )
+    };
+    match (own.missing, survey.missing.iter().find(uncertain)) {
+        (0, _) => Ok(()),
+        // What was not listed looks as if it were lost.
+        (_, Some(missing)) => {
+            Err(incomplete_error(std::slice::from_ref(missing)).during("claim"))
+        }
+        (_, None) => Err(Error::refused(lost_text(own))
+            .during("claim")
+            .at(&own.directory)
+            .hint(
+                "see what is lost with `forkpoint verify`; start the job from another snapshot, such as the one before it",
+            )),
+    }
 }
 
 /// Why a snapshot is not among those that were seen. That it is not there comes first: what else could not be read is

@@ -47,6 +47,8 @@ pub enum MissingReason {
     ReferenceLeavesRoots,
     /// A snapshot went or came while it was looked at: what was listed no longer holds.
     ChangedMeanwhile,
+    /// Nobody has named the roots, and those that were guessed need not hold all that may use a savepoint.
+    GuessedRoots,
 }
 
 /// Access is refused.
@@ -144,6 +146,9 @@ impl MissingEvidence {
                  make it stand alone with `forkpoint fork --moved-from` first"
             }
             (R::ChangedMeanwhile, _) => "repeat it",
+            (R::GuessedRoots, _) => {
+                "name with --root the folders below which all jobs keep their checkpoints that may have been started from it"
+            }
         }
     }
 }
@@ -161,6 +166,9 @@ impl fmt::Display for MissingEvidence {
             MissingReason::ForkUnderWay => "a fork is under way or was left half done",
             MissingReason::ReferenceLeavesRoots => "references leave the roots that were looked at",
             MissingReason::ChangedMeanwhile => "it changed while it was looked at",
+            MissingReason::GuessedRoots => {
+                "jobs that use this savepoint may keep their checkpoints outside of the roots, which were guessed"
+            }
         };
         write!(f, "{}: {what}", self.location)?;
         match self.detail.is_empty() {

@@ -11,7 +11,7 @@ use super::evidence::MissingEvidence;
 use super::identity::SnapshotId;
 use super::lineage::{Amount, GrowthEvidence, Lineage, Parent};
 use super::origin::origins;
-use super::verdict::{NeedReason, recorded_needs};
+use super::verdict::{NeedReason, going_by, recorded_needs};
 
 /// One snapshot as lists and trees show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,8 +24,13 @@ pub struct SnapshotSummary {
     pub kind: Kind,
     /// When its commit object was written, in milliseconds since 1970; 0 if that is not known.
     pub modified_unix_ms: u64,
-    /// Objects of it that are not there; 0 for a whole one.
+    /// Objects of it that are not there as its metadata says; 0 for a whole one.
     pub missing_objects: u32,
+    /// How many of these are there with another size than the metadata says.
+    pub wrong_size_objects: u32,
+    /// The plan of a clean that is deleting it at this moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub going: Option<String>,
     /// Objects of it outside of the roots that were looked at.
     pub outside_objects: u32,
     /// All its objects that are there.
@@ -203,6 +208,8 @@ fn summary(lineage: &Lineage<'_>, n: usize, origin: Option<Parent>) -> Option<Sn
         kind: node.kind,
         modified_unix_ms: node.modified,
         missing_objects: node.missing,
+        wrong_size_objects: node.wrong_size,
+        going: going_by(survey, &node.directory).map(|mark| mark.plan.clone()),
         outside_objects: node.outside,
         total,
         shared: Amount {

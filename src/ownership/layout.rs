@@ -237,6 +237,22 @@ pub fn root_of(at: &Location) -> Location {
     common_root(&inside.parent().unwrap_or_else(|| inside.clone()))
 }
 
+/// The folder above [`root_of`] a savepoint that does not lie in the folder of a job, as savepoints mostly do not: jobs
+/// that were started from it often lie beside its folder. `None` for anything else, and where that is a whole bucket.
+pub fn wider_root_of(at: &Location) -> Option<Location> {
+    let root = root_of(at);
+    let inside = root.strip(at)?;
+    let is_of_job = |part: &str| {
+        is_job_id(part)
+            || part.starts_with("chk-")
+            || matches!(part, "shared" | "taskowned" | "dstl")
+    };
+    if inside.is_empty() || inside.split('/').any(is_of_job) {
+        return None;
+    }
+    root.parent().filter(|above| !above.key().is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,6 +397,21 @@ mod tests {
         assert_eq!(common(format!("s3://b/{job}/x/{job}")), "s3://b");
         assert_eq!(common("s3://b/forks/chk-4".into()), "s3://b/forks/chk-4");
         let root = |text: String| root_of(&at(&text)).to_string();
+        let wider = |text: &str| wider_root_of(&at(text)).map(|at| at.to_string());
+        let savepoint = "savepoint-aba03a-0123456789ab";
+        assert_eq!(
+            wider(&format!("s3://b/x/savepoints/{savepoint}")),
+            Some("s3://b/x".to_string())
+        );
+        let job = "0".repeat(32);
+        for text in [
+            format!("s3://b/savepoints/{savepoint}"),
+            format!("s3://b/x/{job}/{savepoint}"),
+            format!("s3://b/x/{job}/chk-4"),
+            "s3://b/x/fork/chk-4".to_string(),
+        ] {
+            assert_eq!(wider(&text), None, "{text}");
+        }
         assert_eq!(root("s3://b/forks/chk-4".into()), "s3://b/forks");
         assert_eq!(
             root(format!("s3://b/forks/shared/job_a_op_b_0_1/{UUID}")),

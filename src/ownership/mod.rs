@@ -27,7 +27,9 @@ mod usage;
 mod verdict;
 
 pub use access::Access;
-pub use claim::{ClaimReport, ClaimRequest, Claimed, Conflict, claim, find_conflicts};
+pub use claim::{
+    ClaimReport, ClaimRequest, Claimed, Conflict, claim, claim_below_guessed_roots, find_conflicts,
+};
 pub(crate) use classify::NO_RULE;
 pub use classify::{
     Cause, Class, Classified, CleanPolicy, Doubt, Fate, MIN_AGE_MS, StayReason, classify,
@@ -37,15 +39,15 @@ pub use evidence::{MissingEvidence, MissingReason};
 pub use family_tree::{Branch, FamilyTree, Growth, SnapshotSummary, StartedFrom, family_tree};
 pub use identity::{SnapshotId, short_job};
 pub(crate) use layout::inside_of_snapshot;
-pub use layout::{Place, common_root, root_of};
+pub use layout::{Place, common_root, root_of, wider_root_of};
 pub use lineage::{Amount, GrowthEvidence, Lineage, Parent};
 pub use names::{Names, ObjectId, is_odd};
 pub use outlook::{CleanOutlook, ObjectOutlook, clean_outlook, object_outlook};
 pub(crate) use pin::announce;
-pub use pin::{PinRequest, pin, pins, refuse_destination, snapshot_is_there, unpin};
+pub use pin::{PinRequest, is_pinned_as, pin, pins, refuse_destination, snapshot_is_there, unpin};
 pub use record::{Claim, MARK_MARGIN_MS, Mark, Pin, PinningFork, Restore};
 pub use registry::{Handed, RegistryError, SharedObject, SharedStateRegistry, Subsumed};
-pub use release::release;
+pub use release::{claimed_with, release};
 pub use retention::{Candidate, Keep, KeepRule, RetentionReason, parse_millis, retain};
 pub use survey::{Fact, Node, Records, Survey, survey};
 pub use usage::{Usage, usage};

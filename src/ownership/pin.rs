@@ -162,6 +162,16 @@ pub async fn unpin(access: &dyn Access, snapshot: &Location, name: &str) -> Resu
     Ok(())
 }
 
+/// True if there is a pin of this name. One request.
+///
+/// # Errors
+///
+/// If the store does not say.
+pub async fn is_pinned_as(access: &dyn Access, snapshot: &Location, name: &str) -> Result<bool> {
+    check_name(name)?;
+    Ok(access.find(&pin_at(snapshot, name)?).await?.is_some())
+}
+
 /// The pins of a snapshot. One listing, one read each.
 ///
 /// # Errors

@@ -32,6 +32,43 @@ pub async fn release(
     Ok(true)
 }
 
+/// The snapshots that the job took over together with this one, as its older checkpoints, and still holds. One listing
+/// and a read of each claim.
+///
+/// # Errors
+///
+/// If a claim cannot be read.
+pub async fn claimed_with(
+    access: &dyn Access,
+    snapshot: &Location,
+    job: &str,
+) -> Result<Vec<Location>> {
+    let mut found = Vec::new();
+    let Some(home) = snapshot.parent() else {
+        return Ok(found);
+    };
+    for at in list(access, &own_folder(snapshot)?.child("claims")).await? {
+        let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        let claim: Claim = record::decode(&bytes, &at)?;
+        let is_of_job = is_same(&claim.job, job);
+        if let (true, Some(name)) = (is_of_job, at.name().strip_suffix(".json"))
+            && claim.with.as_deref() == Some(snapshot.name())
+        {
+            found.push(home.child(name));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// True if the job of a record is the one that is meant by `job`.
+fn is_same(recorded: &str, job: &str) -> bool {
+    same_job(recorded, job) || is_called(recorded, job) || is_short_for(job, recorded)
+}
+
 async fn claim_to_release(
     access: &dyn Access,
     snapshot: &Location,
@@ -44,7 +81,7 @@ async fn claim_to_release(
         Err(e) => return Err(e),
     };
     let claim: Claim = record::decode(&bytes, &at)?;
-    match same_job(&claim.job, job) || is_called(&claim.job, job) || is_short_for(job, &claim.job) {
+    match is_same(&claim.job, job) {
         true => Ok(Some(at)),
         false => Err(Error::refused(format!("job {} has claimed it", claim.job))
             .during("release")

@@ -12,7 +12,9 @@ use tokio::sync::Semaphore;
 use crate::error::{ErrorKind, Result};
 use crate::progress::Progress;
 use crate::restore::Attempt;
-use crate::snapshot::{CommitObject, Kind, METADATA_LIMIT_BYTES, Snapshot, format_of};
+use crate::snapshot::{
+    CommitObject, DeclaredSize, Kind, METADATA_LIMIT_BYTES, Snapshot, format_of,
+};
 use crate::store::{Location, Sha256Sum, Stat};
 
 use super::access::Access;
@@ -27,8 +29,8 @@ const READS_AT_ONCE: usize = 16;
 /// And so many bytes of them, in units of 64 KiB; a larger one is read alone.
 const READ_BUDGET_UNITS: usize = 1024;
 const READ_UNIT_BYTES: u64 = 64 * 1024;
-/// How many of the objects that a listing does not show are looked at, to find out whether the
-/// listing or the snapshot lacks them.
+/// How many of the objects that a listing does not show, or shows with another size than the metadata says, are
+/// looked at, to find out whether the listing or the snapshot is at fault.
 const LOOKS_AT_MISSING: usize = 64;
 
 /// What is known of an object from its listing.
@@ -64,8 +66,11 @@ pub struct Node {
     /// Folders that the engine removes as a whole when the last snapshot that names them goes, by
     /// number.
     pub folders: Box<[u32]>,
-    /// How many of its objects no listing shows: it cannot be restored.
+    /// How many of its objects no listing shows, or shows with another size than its metadata says: it cannot be
+    /// restored.
     pub missing: u32,
+    /// How many of these are there, and are too short or too long.
+    pub wrong_size: u32,
     /// Objects that it most likely means by relative references that lead nowhere.
     pub meant: Box<[ObjectId]>,
     /// Objects that lie outside of all roots that were looked at.
@@ -138,6 +143,7 @@ pub async fn survey(
         access,
         aliases: HashMap::new(),
         last: None,
+        wrong: Vec::new(),
         commits: Vec::new(),
         records: Vec::new(),
         s: Survey {
@@ -168,6 +174,8 @@ struct Surveyor<'a> {
     /// Folders as they are spelled, and their numbers as they really are.
     aliases: HashMap<Location, u32>,
     last: Option<(Location, u32)>,
+    /// The first objects that are there with a size that the metadata does not allow.
+    wrong: Vec<(ObjectId, DeclaredSize)>,
     commits: Vec<(usize, Location, Stat)>,
     records: Vec<Location>,
     s: Survey,
@@ -416,11 +424,19 @@ impl Surveyor<'_> {
         let commit = self.intern(at).await?;
         let mut objects = Vec::with_capacity(snapshot.objects.len() + 1);
         objects.push(commit);
-        let (mut missing, mut outside, mut first_outside) = (0, 0, None);
+        let (mut missing, mut wrong_size) = (0, 0);
+        let (mut outside, mut first_outside) = (0, None);
         for object in &snapshot.objects {
             let id = self.intern(&object.location).await?;
             objects.push(id);
-            if self.s.fact(id).listed {
+            let fact = self.s.fact(id);
+            if fact.listed {
+                if !object.size.allows(fact.size) {
+                    (missing, wrong_size) = (missing + 1, wrong_size + 1);
+                    if self.wrong.len() < LOOKS_AT_MISSING {
+                        self.wrong.push((id, object.size));
+                    }
+                }
                 continue;
             }
             if object.relative.is_some() {
@@ -466,6 +482,7 @@ impl Surveyor<'_> {
             objects: objects.into_boxed_slice(),
             folders: folders.into_boxed_slice(),
             missing,
+            wrong_size,
             meant: Box::default(),
             outside,
         });
@@ -482,8 +499,30 @@ impl Surveyor<'_> {
     }
 
     /// An object that a snapshot needs, that is there, and that its listing did not show, proves that
-    /// the listing is incomplete.
+    /// the listing is incomplete. One that had another size when it was listed, and has the right one now, was
+    /// still being written.
     async fn look_at_missing(&mut self) {
+        self.look_at_unseen().await;
+        for (id, declared) in std::mem::take(&mut self.wrong) {
+            let Some(at) = self.s.names.location(id) else {
+                continue;
+            };
+            match self.access.find(&at).await {
+                Ok(Some(stat)) if declared.allows(stat.size) => {
+                    self.s.missing.push(MissingEvidence::new(
+                        at,
+                        MissingReason::ChangedMeanwhile,
+                        "it had another size when it was listed",
+                    ));
+                    return;
+                }
+                Ok(_) => {}
+                Err(e) => return self.miss(&at, MissingReason::IncompleteListing, &e),
+            }
+        }
+    }
+
+    async fn look_at_unseen(&mut self) {
         let unseen: Vec<Location> = self
             .s
             .nodes

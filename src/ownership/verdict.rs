@@ -8,8 +8,10 @@ use crate::store::Location;
 use super::changes::changes;
 use super::evidence::MissingEvidence;
 use super::identity::SnapshotId;
+use super::layout::checkpoint_number;
 use super::lineage::{Amount, Lineage};
 use super::names::ObjectId;
+use super::record::Mark;
 use super::survey::{Node, Survey};
 
 /// May it go?
@@ -115,8 +117,10 @@ pub struct Verdict {
     pub refers_to: u64,
     /// How many of them lie outside of the roots that were looked at.
     pub outside: u64,
-    /// How many of them should lie below the roots and are not there.
+    /// How many of them should lie below the roots and are not there, or not with the size that the metadata says.
     pub lost: u64,
+    /// How many of these are there with another size.
+    pub wrong_size: u64,
     /// Those that no other snapshot uses: what its deletion would free.
     pub freed: Amount,
     /// The job that has taken it over, if one has.
@@ -126,6 +130,19 @@ pub struct Verdict {
     pub notes: Vec<String>,
     /// What would change the answer.
     pub changes: Vec<String>,
+}
+
+impl Verdict {
+    /// The answer when this is not known either: what was deletable is unknown then. A need that was found stays one.
+    #[must_use]
+    pub fn without(mut self, missing: MissingEvidence) -> Verdict {
+        if self.answer != Answer::Kept {
+            self.answer = Answer::Unknown;
+            self.changes.push(missing.next_step().to_string());
+            self.missing.push(missing);
+        }
+        self
+    }
 }
 
 /// The answer for an object.
@@ -205,6 +222,18 @@ pub(crate) fn has_completed(survey: &Survey, source: &Node, job: &str, started: 
             && node.id.number > source.id.number
             && node.modified >= started
     })
+}
+
+/// The mark of a clean that is deleting the snapshot in this folder at the time of the survey.
+pub(crate) fn going_by<'s>(survey: &'s Survey, directory: &Location) -> Option<&'s Mark> {
+    let home = directory.parent()?;
+    let is_of_it = |mark: &Mark| {
+        mark.is_active(survey.taken_at) && mark.snapshots.iter().any(|n| n == directory.name())
+    };
+    let mut marks = survey.records.marks.iter();
+    marks
+        .find(|(of, _, mark)| *of == home && is_of_it(mark))
+        .map(|(_, _, mark)| mark)
 }
 
 /// What needs a snapshot besides the references of other snapshots, at the time `now`.
@@ -317,32 +346,69 @@ pub fn judge(lineage: &Lineage<'_>, node: usize, now: u64) -> Option<Verdict> {
         refers_to: own.objects.len() as u64,
         outside: own.outside.into(),
         lost: own.missing.into(),
+        wrong_size: own.wrong_size.into(),
         freed: lineage.exclusive(node),
         claimed_by,
     })
 }
 
+/// How the job's newest checkpoint that can be restored is called; nothing for any other one.
+fn newest_text(survey: &Survey, own: &Node) -> Option<&'static str> {
+    if own.kind != Kind::Checkpoint || own.missing > 0 {
+        return None;
+    }
+    let is_newer = |n: &&Node| {
+        n.id.job == own.id.job
+            && n.id.root == own.id.root
+            && n.kind == Kind::Checkpoint
+            && n.id.number > own.id.number
+    };
+    let mut newer = survey.nodes.iter().filter(is_newer).peekable();
+    let unread = survey.missing.iter().any(|m| {
+        m.unread_snapshot().is_some_and(|folder| {
+            folder.parent() == own.directory.parent()
+                && checkpoint_number(folder.name()).is_some_and(|n| n > own.id.number)
+        })
+    });
+    match (newer.peek().is_some(), unread) {
+        (false, false) => Some("newest checkpoint"),
+        _ if newer.all(|n| n.missing > 0) => Some("newest intact checkpoint"),
+        _ => None,
+    }
+}
+
+/// Why a snapshot with lost objects cannot be restored.
+pub(crate) fn lost_text(own: &Node) -> String {
+    match own.wrong_size {
+        0 => format!(
+            "{} of its objects are not there: it cannot be restored",
+            own.missing
+        ),
+        wrong => format!(
+            "{} of its objects are lost, {wrong} of which are there with another size than the metadata says: it cannot \
+             be restored; `forkpoint verify` names them",
+            own.missing
+        ),
+    }
+}
+
 fn notes(lineage: &Lineage<'_>, node: usize, own: &Node) -> Vec<String> {
     let survey = lineage.survey();
     let mut notes = Vec::new();
-    let siblings = survey.nodes.iter().filter(|n| {
-        n.id.job == own.id.job && n.id.root == own.id.root && n.kind == Kind::Checkpoint
-    });
-    if own.kind == Kind::Checkpoint
-        && siblings
-            .max_by_key(|n| n.id.number)
-            .is_some_and(|newest| newest.id == own.id)
-    {
+    if let Some(mark) = going_by(survey, &own.directory) {
         notes.push(format!(
-            "it is the newest checkpoint of job {}: a job that still runs starts from it after a failure",
+            "plan {} of a clean is deleting it: objects of it may go at any moment",
+            mark.plan
+        ));
+    }
+    if let Some(newest) = newest_text(survey, own) {
+        notes.push(format!(
+            "it is the {newest} of job {}: a job that still runs starts from it after a failure",
             own.id.job_name()
         ));
     }
     if own.missing > 0 {
-        notes.push(format!(
-            "{} of its objects are not there: it cannot be restored",
-            own.missing
-        ));
+        notes.push(lost_text(own));
     }
     if let Some(oldest) = own
         .objects

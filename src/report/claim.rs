@@ -53,6 +53,76 @@ pub fn pins_json(snapshot: &Location, pins: &[Pin]) -> Value {
     json!({ "version": 1, "snapshot": snapshot, "pins": pins })
 }
 
+/// What became of a pin that was to be removed, with the pins that are left.
+pub fn unpinned_json(mut pins: Value, was_there: bool) -> Value {
+    if let Value::Object(document) = &mut pins {
+        document.insert("removed".into(), was_there.into());
+    }
+    pins
+}
+
+/// What became of a pin that was to be removed.
+pub fn unpinned_text(pin: &str, was_there: bool) -> String {
+    match was_there {
+        true => format!("pin {} removed\n", name(pin)),
+        false => format!(
+            "nothing to remove: there is no pin {}; those that are there:\n",
+            name(pin)
+        ),
+    }
+}
+
+/// A claim that was taken back, or was not there, as a document; `others` were claimed together with it and stay.
+pub fn released_json(
+    snapshot: &Location,
+    job: &str,
+    mode: RestoreMode,
+    released: bool,
+    others: &[Location],
+) -> Value {
+    json!({
+        "version": 1,
+        "snapshot": snapshot,
+        "job": job,
+        "mode": mode,
+        "released": released,
+        "still_claimed": others,
+    })
+}
+
+/// The same for people.
+pub fn released_text(
+    snapshot: &Location,
+    job: &str,
+    mode: RestoreMode,
+    released: bool,
+    others: &[Location],
+) -> String {
+    let mut text = match released {
+        true => format!("released {}\n", name(snapshot)),
+        false => format!(
+            "nothing to release: no record says that job {} started from {} ({mode})\n",
+            name(job),
+            name(snapshot)
+        ),
+    };
+    if !others.is_empty() {
+        text.push_str(&format!(
+            "{} that the job took over together with it with --chain {} claimed; to release one, name it:\n",
+            count(others.len() as u64, "older checkpoint", "older checkpoints"),
+            if others.len() == 1 { "stays" } else { "stay" },
+        ));
+    }
+    for at in others {
+        text.push_str(&format!(
+            "  forkpoint claim --release {} --job {}\n",
+            name(at),
+            name(job)
+        ));
+    }
+    text
+}
+
 /// The pins of a snapshot for people.
 pub fn pins_text(snapshot: &Location, pins: &[Pin], now_unix_ms: u64) -> String {
     let mut text = format!("{}\n", name(snapshot));

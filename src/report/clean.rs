@@ -185,7 +185,12 @@ pub fn applied_text(report: &ApplyReport) -> String {
     }
     for left in &report.left {
         let by = match &left.by {
-            Some(by) => format!("needed by {by}"),
+            Some(by) if left.since.is_empty() => format!("needed by {by}"),
+            // A snapshot stays for a reason, and that is what somebody can change.
+            Some(by) => {
+                let since: Vec<String> = left.since.iter().map(stay_text).collect();
+                format!("needed by {by}, which stays: {}", since.join("; "))
+            }
             None => format!("it is {} now", left.class.as_str()),
         };
         text.push_str(&format!("    {}: {}\n", name(&left.object), name(by)));

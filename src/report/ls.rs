@@ -60,7 +60,11 @@ fn row(tree: &FamilyTree, s: &SnapshotSummary) -> Vec<String> {
         match (s.missing_objects, s.outside_objects) {
             (0, 0) => "yes".to_string(),
             (0, n) => format!("{n} not seen"),
-            (n, _) => format!("no, {n} lost"),
+            (n, _) => match s.wrong_size_objects {
+                0 => format!("no, {n} lost"),
+                wrong if wrong == n => format!("no, {wrong} of wrong size"),
+                wrong => format!("no, {n} lost, {wrong} of wrong size"),
+            },
         },
         age(tree.taken_at_unix_ms, s.modified_unix_ms),
         human_bytes(s.total.bytes),
@@ -79,6 +83,9 @@ fn age(now: u64, then: u64) -> String {
 
 fn kept_by(s: &SnapshotSummary) -> String {
     let mut by: Vec<String> = s.needs.iter().map(short_need).collect();
+    if let Some(plan) = &s.going {
+        by.push(format!("being deleted by plan {plan}"));
+    }
     match s.used_by.as_slice() {
         [] => {}
         [one] => by.push(one.to_string()),

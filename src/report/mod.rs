@@ -27,7 +27,10 @@ mod workers;
 pub use balance_svg::workers_svg;
 #[cfg(all(feature = "blob", unix))]
 pub use blob::*;
-pub use claim::{claim_json, claim_text, pins_json, pins_text};
+pub use claim::{
+    claim_json, claim_text, pins_json, pins_text, released_json, released_text, unpinned_json,
+    unpinned_text,
+};
 pub use clean::{applied_json, applied_text, clean_json, clean_text};
 pub use duplicate::{
     duplicate_json, duplicate_text, reused_json, reused_text, tree_json, tree_text,
@@ -48,5 +51,7 @@ pub use text::human_bytes;
 pub use uploads::{uploads_json, uploads_text};
 pub use usage::{usage_json, usage_text};
 pub use verify::{verify_json, verify_text};
-pub use why::{object_json, object_outlook_text, object_text, outlook_text, why_json, why_text};
+pub use why::{
+    object_json, object_outlook_text, object_text, outlook_text, roots_text, why_json, why_text,
+};
 pub use workers::{WorkersReport, workers_json, workers_text};

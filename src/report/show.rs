@@ -27,9 +27,23 @@ impl ShowReport {
         }
     }
 
+    /// Whether an object that is there has a size that the metadata allows.
+    fn size_as_declared(&self, object: &Object) -> Option<bool> {
+        let stat = self.stats.get(&object.location)?.as_ref()?;
+        Some(object.size.allows(stat.size))
+    }
+
     /// Whether the object is there, if somebody looked.
     fn present(&self, object: &Object) -> Option<bool> {
         self.stats.get(&object.location).map(Option::is_some)
+    }
+
+    /// The objects that are there with another size than the metadata says, and that size.
+    pub fn wrong_sizes(&self) -> Vec<(&Object, u64)> {
+        let size = |o: &Object| Some(self.stats.get(&o.location)?.as_ref()?.size);
+        let wrong = |o| Some((o, size(o)?));
+        let objects = self.snapshot.objects.iter().filter_map(wrong);
+        objects.filter(|(o, size)| !o.size.allows(*size)).collect()
     }
 
     fn is_outside(&self, object: &Object) -> bool {
@@ -50,6 +64,8 @@ pub fn show_json(report: &ShowReport) -> Value {
                 "scope": o.scope,
                 "references": o.references,
                 "present": report.present(o),
+                "declared_size": o.size.bytes(),
+                "size_as_declared": report.size_as_declared(o),
                 "relative": o.relative.is_some(),
             })
         })
@@ -127,6 +143,20 @@ pub fn show_text(report: &ShowReport, all_files: bool) -> String {
         ));
         for object in missing {
             text.push_str(&format!("  {}\n", name(&object.location)));
+        }
+    }
+    let wrong = report.wrong_sizes();
+    if !wrong.is_empty() {
+        text.push_str(&format!(
+            "\nof another size than the metadata says: {}\n",
+            count(wrong.len() as u64, "object", "objects")
+        ));
+        for (object, size) in wrong {
+            text.push_str(&format!(
+                "  {}: {size} bytes, not {}\n",
+                name(&object.location),
+                object.size.bytes().unwrap_or(0)
+            ));
         }
     }
     if all_files {

@@ -7,6 +7,8 @@ use crate::ownership::{
     Verdict, human_millis,
 };
 
+use crate::store::Location;
+
 use super::clean::stay_text;
 use super::ls::missing_text;
 use super::text::{count, human_bytes, name};
@@ -88,6 +90,20 @@ pub fn object_text(verdict: &ObjectVerdict) -> String {
     push_lines(&mut text, "  note: ", &verdict.notes);
     push_lines(&mut text, "  would change it: ", &verdict.changes);
     text.push_str(&missing_text(&verdict.missing));
+    text
+}
+
+/// Where was looked for what needs it, for people.
+pub fn roots_text(roots: &[Location], guessed: bool) -> String {
+    let mut text = String::new();
+    for root in roots {
+        text.push_str(&format!("  looked at: {}\n", name(root)));
+    }
+    if guessed {
+        text.push_str(
+            "    as no --root was given: jobs that keep their checkpoints elsewhere were not asked\n",
+        );
+    }
     text
 }
 
@@ -186,7 +202,13 @@ fn objects_text(verdict: &Verdict) -> String {
         ));
     }
     if verdict.lost > 0 {
-        elsewhere.push(format!("{} not there", verdict.lost));
+        elsewhere.push(match verdict.wrong_size {
+            0 => format!("{} not there", verdict.lost),
+            wrong => format!(
+                "{} lost ({wrong} of them there with another size than the metadata says)",
+                verdict.lost
+            ),
+        });
     }
     match elsewhere.is_empty() {
         true => format!("{all}, {seen}"),

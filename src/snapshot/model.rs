@@ -81,6 +81,16 @@ impl DeclaredSize {
         }
     }
 
+    /// False for an object of `size` bytes that cannot be the one that is meant: too short, or, where the metadata
+    /// says it exactly, of any other size.
+    pub fn allows(self, size: u64) -> bool {
+        match self {
+            DeclaredSize::Unknown => true,
+            DeclaredSize::AtLeast(n) => size >= n,
+            DeclaredSize::Exactly(n) => size == n,
+        }
+    }
+
     /// The number, if there is one.
     pub fn bytes(self) -> Option<u64> {
         match self {
@@ -191,5 +201,11 @@ mod tests {
         assert_eq!(Exactly(5).and(AtLeast(3)), Exactly(5));
         assert_eq!(Exactly(5).and(AtLeast(7)), AtLeast(7));
         assert_eq!(Exactly(5).and(Exactly(7)), AtLeast(7));
+    }
+
+    #[test]
+    fn a_size_is_held_against_what_was_said_of_it() {
+        assert!(Unknown.allows(0) && Exactly(5).allows(5) && AtLeast(5).allows(6));
+        assert!(!Exactly(5).allows(4) && !Exactly(5).allows(6) && !AtLeast(5).allows(4));
     }
 }

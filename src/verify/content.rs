@@ -177,11 +177,13 @@ async fn against(
     let mut problems = Vec::new();
     let (commit, original) = (&copy.commit, &source_read.commit);
     let (snapshot, source) = (&copy.snapshot, &source_read.snapshot);
+    // Of another snapshot no object may be called damaged, nor be repaired from there.
     if !says_the_same(&places, copy, source_read)? {
-        problems.push(problem(
-            commit.location.clone(),
-            format!(
-                "it says something else than {}, besides where the files are",
+        return Err(no_copy(
+            copy,
+            source_read,
+            &format!(
+                "its metadata says something else than {}, besides where the files are",
                 original.location
             ),
         ));
@@ -288,16 +290,18 @@ fn says_the_same(
     Ok(rewritten == meant)
 }
 
+fn no_copy(copy: &ReadSnapshot, original: &ReadSnapshot, why: &str) -> Error {
+    Error::invalid(format!(
+        "it is no fork and no copy of {}: {why}",
+        original.commit.directory
+    ))
+    .at(&copy.commit.directory)
+    .hint("name the very snapshot that it was made from")
+}
+
 /// Where each object and folder of `original` is in `copy`: both name them in the same order.
 fn pair(original: &ReadSnapshot, copy: &ReadSnapshot) -> Result<HashMap<Location, Location>> {
-    let other = |why: String| {
-        Err(Error::invalid(format!(
-            "it is no fork and no copy of {}: {why}",
-            original.commit.directory
-        ))
-        .at(&copy.commit.directory)
-        .hint("name the very snapshot that it was made from"))
-    };
+    let other = |why: String| Err(no_copy(copy, original, &why));
     if original.commit.format.name() != copy.commit.format.name() {
         return other("they are of two formats".into());
     }

@@ -161,15 +161,12 @@ pub fn find_problems(snapshot: &Snapshot, stats: &HashMap<Location, Option<Stat>
 }
 
 fn size_problem(declared: DeclaredSize, size: u64) -> Option<String> {
-    match declared {
-        DeclaredSize::Exactly(n) | DeclaredSize::AtLeast(n) if size < n => Some(format!(
-            "too short: {size} bytes where the metadata says {n}"
-        )),
-        DeclaredSize::Exactly(n) if size != n => Some(format!(
-            "wrong size: {size} bytes where the metadata says {n}"
-        )),
-        _ => None,
+    if declared.allows(size) {
+        return None;
     }
+    let n = declared.bytes()?;
+    let what = if size < n { "too short" } else { "wrong size" };
+    Some(format!("{what}: {size} bytes where the metadata says {n}"))
 }
 
 fn missing_text(snapshot: &Snapshot, object: &Object) -> String {

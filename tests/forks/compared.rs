@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{fixtures, local_stores, run, run_json, temp, walk};
+use crate::support::{fixtures, local_stores, run, run_json, synthetic, temp, walk};
 use forkpoint::store::Location;
 use serde_json::{Value, json};
 
@@ -113,6 +113,34 @@ async fn a_moved_copy_is_compared_with_its_original() {
             flip(path);
         }
     }
+}
+
+/// A snapshot that has as many references and says something else is another one: nothing of it is called damaged, and
+/// nobody is told to overwrite its objects.
+#[tokio::test]
+async fn another_snapshot_of_the_same_shape_is_refused() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let lay = |name: &str| root.join(name).unwrap();
+    let first = synthetic::lay(&stores, &lay("first"), 3, 50).await;
+    let metadata = first.join("_metadata").unwrap();
+    let target = lay("fork").to_string();
+    let (code, forked) = run_json(&["fork", &first.to_string(), &target]);
+    assert_eq!(code, 0, "{forked}");
+    let copy = forked["snapshot"].as_str().unwrap();
+    let against = ["verify", copy, "--against", &first.to_string()];
+    assert_eq!(run_json(&against).0, 0);
+    // The number of the checkpoint, behind the magic number and the version.
+    let path = metadata.local_path().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[15] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let refused = run(&against);
+    let said = [refused.stdout, refused.stderr].concat();
+    let said = String::from_utf8(said).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("no fork and no copy of"), "{said}");
+    assert!(!said.contains("--overwrite"), "{said}");
 }
 
 /// Files of the copy that its snapshot needs.

@@ -218,7 +218,7 @@ async fn a_clean_deletes_exactly_its_plan_and_pins_and_claims_hold() {
     let (code, spared) = apply(&["--grace", "0"]);
     assert_eq!(
         (code, &spared["deleted"], &spared["spared"]["needed-now"]),
-        (0, &json!(0), &json!(2))
+        (6, &json!(0), &json!(2))
     );
     let refused = run(&["claim", &first, "--job", "other"]);
     assert_eq!(refused.status.code(), Some(3));
@@ -357,8 +357,10 @@ async fn what_a_plan_left_is_named_with_who_needs_it() {
     assert_eq!(run_json(&pin).0, 0);
     let applied = run(&["clean", "--apply", &plan, "--grace", "0"]);
     let said = String::from_utf8_lossy(&applied.stdout).into_owned();
-    assert_eq!(applied.status.code(), Some(0), "{said}");
-    assert!(said.contains(&format!("needed by {first}")), "{said}");
+    assert_eq!(applied.status.code(), Some(6), "{said}");
+    // What saved it is the pin, and is named.
+    let expected = format!("needed by {first}, which stays: pin audit of ");
+    assert!(said.contains(&expected), "{said}");
     // A pin that has expired says so.
     let pin = [
         "pin",

@@ -6,10 +6,12 @@
 mod advice;
 mod claims;
 mod cli;
+mod damage;
 mod emulators;
 #[path = "../fault/mod.rs"]
 mod fault;
 mod faults;
+mod guessed;
 mod lineage;
 mod plan_files;
 mod races;

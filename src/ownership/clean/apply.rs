@@ -13,7 +13,7 @@ use crate::snapshot::formats;
 use crate::store::Location;
 
 use super::super::access::Access;
-use super::super::classify::{Class, CleanPolicy, Doubt, classify};
+use super::super::classify::{Class, CleanPolicy, Doubt, StayReason, classify};
 use super::super::evidence::{MissingEvidence, MissingReason, incomplete_error};
 use super::super::layout::common_root;
 use super::super::lineage::Lineage;
@@ -92,6 +92,9 @@ pub struct Left {
     /// A snapshot that stays and needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Location>,
+    /// Why that snapshot stays.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub since: Vec<StayReason>,
 }
 
 /// What a run came to.
@@ -404,7 +407,9 @@ impl Run<'_> {
                             fate.is_some_and(|fate| !fate.stays.is_empty())
                         };
                         let user = users.iter().find(stays).or(users.first());
+                        let fate = user.and_then(|n| classified.fates.get(*n as usize));
                         left.push(Left {
+                            since: fate.map_or_else(Vec::new, |fate| fate.stays.clone()),
                             object: entry.object,
                             class: class.unwrap_or(Class::Live),
                             by: user
