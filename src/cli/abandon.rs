@@ -11,8 +11,9 @@ use super::{Output, exit, interrupt, location};
 /// Remove what a fork that will never be finished has left at its destination. End its workers first.
 ///
 /// Removes only objects that are proved to be the fork's, by a receipt or by their content, each by
-/// its own name; what is not proved stays (exit 4). A committed fork is refused. Without --apply it
-/// only says what it would remove.
+/// its own name; what is not proved stays (exit 4). A committed fork is refused. While it runs, and
+/// after a kill until it is run again, nobody can commit the fork or go on with it. Without --apply
+/// it only says what it would remove.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The plan: a file or a URL. It is not removed.

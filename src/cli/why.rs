@@ -114,7 +114,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     {
         Some(missing) => Err(Error::new(ErrorKind::Incomplete, missing.to_string())
             .at(&what)
-            .hint(missing.next_step())),
+            .hint(missing.next_step().into_owned())),
         None => Err(
             Error::new(ErrorKind::NotFound, "no snapshot and no object is here")
                 .at(&what)

@@ -1,11 +1,16 @@
 //! Removes what a fork that will never be finished has left: only objects that are proved to be its own,
 //! each by its own name, and never once there may have been a commit.
+//!
+//! Somebody may commit the fork at the same time. Object stores have no locks: each says first what it is about to do,
+//! this one with a mark beside the snapshot, the other in the fork's journal, and looks for the other then.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::ownership::{GivingUp, MarkedFork, remove_earlier};
 use crate::progress::Progress;
 use crate::restore::RestorePlan;
 use crate::store::{Journal, Location, OWN_FOLDER, Stat, Stores};
@@ -15,6 +20,8 @@ use super::site::Site;
 
 /// Objects compared or removed at once.
 const AT_ONCE: usize = 16;
+/// After so many it is looked whether another run has finished meanwhile.
+const BETWEEN_CHECKS: usize = 256;
 
 /// How to abandon.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,15 +46,15 @@ pub struct AbandonReport {
     /// Objects that are proved to be the fork's, with their sizes, sorted.
     pub own: Vec<(Location, u64)>,
     /// Objects at the fork's places that are not proved to be its own, sorted: they stay, and so do
-    /// the note and the journal.
+    /// the note and the journal, and where objects were removed the mark, so that nobody commits what is left.
     pub unproved: Vec<Location>,
 }
 
 /// Removes what the fork of `plan` has left, or says what it would remove. Workers must have ended.
 ///
 /// An object is the fork's own if a receipt names this very object, or if it lies at its place and its
-/// content is the source's. Objects go first and the note last, so that a run that was stopped can be
-/// repeated.
+/// content is the source's. Objects go first, then the note, and last the mark that keeps others from going on with
+/// the fork, so that a run that was stopped can be repeated.
 ///
 /// # Errors
 ///
@@ -94,102 +101,261 @@ pub async fn abandon(
     }
     let commit_object = terms.commit.name();
     let site = Site::new(stores, fork_id, &plan.source, root, snapshot, commit_object)?;
-    if stores.find(site.commit_at()).await?.is_some() {
-        return Err(
-            Error::refused("a snapshot is committed there: its files are in use")
-                .at(snapshot)
-                .hint("finish with `forkpoint commit PLAN` if the note of the fork is still there"),
-        );
-    }
+    let work = Work {
+        stores,
+        site: &site,
+        snapshot,
+        fork: MarkedFork {
+            fork_id: fork_id.clone(),
+            source: plan.source.clone(),
+            destination: root.clone(),
+        },
+        places,
+    };
     let mut report = AbandonReport {
         destination: root.clone(),
         fork_id: fork_id.clone(),
-        under_way: site.is_under_way().await?,
+        under_way: false,
         applied: options.apply,
         own: Vec::new(),
         unproved: Vec::new(),
     };
-    if !report.under_way {
+    let begun = match work.look().await? {
+        Now::Begun(begun) => begun,
+        now => {
+            // A run that was killed may have left a mark. Nobody removes anything of what is committed, nor of what
+            // has no note any more.
+            if options.apply && !matches!(now, Now::Committing) {
+                remove_earlier(stores, snapshot, fork_id).await?;
+            }
+            return work.nothing_to_do(now, &[]).map(|()| report);
+        }
+    };
+    if !options.apply {
+        report.under_way = true;
+        work.tell_apart(&begun, &mut report, progress).await?;
         return Ok(report);
     }
-    let journal = site.journal().await?;
-    if journal.is_committing() {
-        return Err(Error::refused(
-            "somebody was about to commit this fork, and may have: a job may use what was copied",
-        )
-        .at(snapshot)
-        .hint("finish it with `forkpoint commit PLAN`"));
+    // The mark before the looks that count: whoever commits notes that first, and then looks for marks.
+    let mark = GivingUp::begin(stores, snapshot, work.fork.clone()).await?;
+    let begun = match work.look().await {
+        Ok(Now::Begun(begun)) => begun,
+        Ok(Now::Committing) => {
+            mark.take_back(stores).await;
+            let refused = work.nothing_to_do(Now::Committing, mark.earlier());
+            return refused.map(|()| report);
+        }
+        Ok(now) => {
+            mark.end(stores).await?;
+            return work.nothing_to_do(now, &[]).map(|()| report);
+        }
+        Err(e) => {
+            mark.take_back(stores).await;
+            return Err(e);
+        }
+    };
+    report.under_way = true;
+    if let Err(e) = work.tell_apart(&begun, &mut report, progress).await {
+        mark.take_back(stores).await;
+        return Err(e);
     }
-    let wanted: Vec<Location> = places.iter().map(|(_, at)| at.clone()).collect();
-    progress.begin("looking for what is left", wanted.len() as u64, 0);
-    let there = stores.stat_all(&wanted).await;
-    progress.end();
-    let mut there = there?;
-    let found: Vec<(Location, Location, Stat)> = places
-        .into_iter()
-        .filter_map(|(source, at)| {
-            let stat = there.remove(&at).flatten()?;
-            Some((source, at, stat))
-        })
-        .collect();
-    let mut answers = futures::stream::iter(found)
-        .map(|(source, at, stat)| {
-            let journal = &*journal;
-            async move {
-                let own = is_own(stores, journal, &source, &at, &stat).await?;
-                Ok::<_, Error>((at, stat.size, own))
+    work.remove(&begun, &report, &mark, progress).await?;
+    Ok(report)
+}
+
+/// How it stands with the fork.
+enum Now {
+    NotBegun,
+    Committed,
+    /// Somebody is about to commit it, or was.
+    Committing,
+    Begun(Begun),
+}
+
+struct Begun {
+    journal: Arc<Journal>,
+    /// Its note is there. If not, the pin alone names it, and equal contents prove nothing.
+    noted: bool,
+}
+
+struct Work<'a> {
+    stores: &'a Stores,
+    site: &'a Site<'a>,
+    snapshot: &'a Location,
+    fork: MarkedFork,
+    /// What is copied, and where to.
+    places: Vec<(Location, Location)>,
+}
+
+impl Work<'_> {
+    /// The note, the journal, the commit object, in this order: whoever ends the fork writes the last and then removes
+    /// the others, the note after the journal.
+    async fn look(&self) -> Result<Now> {
+        let noted = self.site.is_under_way().await;
+        let noted = match noted {
+            Err(e) if self.is_committed().await? => {
+                tracing::debug!(error = %e, "another fork's note beside a commit object");
+                return Ok(Now::Committed);
             }
+            other => other?,
+        };
+        let begun = noted || self.site.is_begun().await?;
+        let journal = match begun {
+            true => Some(self.site.journal().await?),
+            false => None,
+        };
+        if self.is_committed().await? {
+            return Ok(Now::Committed);
+        }
+        Ok(match journal {
+            None => Now::NotBegun,
+            Some(journal) if journal.is_committing() => Now::Committing,
+            Some(journal) => Now::Begun(Begun { journal, noted }),
         })
-        .buffer_unordered(AT_ONCE);
-    while let Some((at, size, own)) = answers.try_next().await? {
-        match own {
-            true => report.own.push((at, size)),
-            false => report.unproved.push(at),
+    }
+
+    async fn is_committed(&self) -> Result<bool> {
+        Ok(self.stores.find(self.site.commit_at()).await?.is_some())
+    }
+
+    /// Fine if there is nothing; `earlier` are marks of runs before.
+    fn nothing_to_do(&self, now: Now, earlier: &[Location]) -> Result<()> {
+        match (now, earlier.first()) {
+            (Now::Committed, _) => Err(Error::refused(
+                "a snapshot is committed there: its files are in use",
+            )
+            .at(self.snapshot)
+            .hint(
+                "if the note of the fork is still there, `forkpoint commit PLAN` removes it and says whether the snapshot is \
+                 whole; a snapshot that shall go is a matter of `forkpoint why` and `forkpoint clean`",
+            )),
+            (Now::Committing, None) => Err(committing()
+                .at(self.snapshot)
+                .hint("finish it with `forkpoint commit PLAN`")),
+            (Now::Committing, Some(mark)) => Err(committing().at(self.snapshot).hint(format!(
+                "finish it with `forkpoint commit PLAN`; a run of `forkpoint abandon` that was stopped has left {mark}, which \
+                 keeps it from that: see that none is at work, and remove this mark first"
+            ))),
+            (Now::NotBegun | Now::Begun(_), _) => Ok(()),
         }
     }
-    report.own.sort();
-    report.unproved.sort();
-    if options.apply {
-        progress.begin("removing", report.own.len() as u64, 0);
-        let removed: Result<Vec<()>> = futures::stream::iter(&report.own)
-            .map(|(at, _)| async move {
-                stores.delete(at).await?;
-                progress.advance(1, 0);
-                Ok(())
+
+    /// Finds what is at the fork's places, and whose it is.
+    async fn tell_apart(
+        &self,
+        begun: &Begun,
+        report: &mut AbandonReport,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let wanted: Vec<Location> = self.places.iter().map(|(_, at)| at.clone()).collect();
+        progress.begin("looking for what is left", wanted.len() as u64, 0);
+        let there = self.stores.stat_all(&wanted).await;
+        progress.end();
+        let mut there = there?;
+        let found: Vec<(Location, Location, Stat)> = self
+            .places
+            .iter()
+            .filter_map(|(source, at)| {
+                Some((source.clone(), at.clone(), there.remove(at).flatten()?))
             })
-            .buffer_unordered(AT_ONCE)
-            .try_collect()
-            .await;
+            .collect();
+        let mut answers = futures::stream::iter(found)
+            .map(|(source, at, stat)| async move {
+                let own = is_own(self.stores, begun, &source, &at, &stat).await?;
+                Ok::<_, Error>((at, stat.size, own))
+            })
+            .buffer_unordered(AT_ONCE);
+        while let Some((at, size, own)) = answers.try_next().await? {
+            match own {
+                true => report.own.push((at, size)),
+                false => report.unproved.push(at),
+            }
+        }
+        report.own.sort();
+        report.unproved.sort();
+        Ok(())
+    }
+
+    /// Removes what is the fork's, and then what says that it is under way, the mark last.
+    async fn remove(
+        &self,
+        begun: &Begun,
+        report: &AbandonReport,
+        mark: &GivingUp,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let (stores, root) = (self.stores, &report.destination);
+        progress.begin("removing", report.own.len() as u64, 0);
+        let removed = self.remove_objects(report, mark, progress).await;
         progress.end();
         removed?;
-        stores.undo_unfinished(&journal).await?;
+        stores.undo_unfinished(&begun.journal).await?;
         // Also where a worker was stopped before it had written anything, or somebody else has removed what it had.
-        let folders: BTreeSet<Location> = wanted.iter().filter_map(Location::parent).collect();
+        let folders: BTreeSet<Location> = self
+            .places
+            .iter()
+            .filter_map(|(_, at)| at.parent())
+            .collect();
         for folder in &folders {
             let inside = folder.child("x");
             stores.remove_empty_folders(&inside, root).await;
         }
         if report.unproved.is_empty() {
-            site.tidy(&journal).await?;
-            site.remove_empty_folders().await;
+            mark.check(stores).await?;
+            self.site.tidy(&begun.journal).await?;
+            mark.end(stores).await?;
+            self.site.remove_empty_folders().await;
+        } else if report.own.is_empty() {
+            // Nothing has gone, so that nothing keeps anybody from finishing it.
+            mark.take_back(stores).await;
         }
+        Ok(())
     }
-    Ok(report)
+
+    async fn remove_objects(
+        &self,
+        report: &AbandonReport,
+        mark: &GivingUp,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        for some in report.own.chunks(BETWEEN_CHECKS) {
+            mark.check(self.stores).await?;
+            futures::stream::iter(some.to_vec())
+                .map(|(at, _)| async move {
+                    self.stores.delete(&at).await?;
+                    progress.advance(1, 0);
+                    Ok::<_, Error>(())
+                })
+                .buffer_unordered(AT_ONCE)
+                .try_collect::<Vec<()>>()
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+fn committing() -> Error {
+    Error::refused(
+        "somebody was about to commit this fork, and may have: a job may use what was copied",
+    )
 }
 
 /// Is the object `there` at `at` this fork's duplicate of `source`?
 async fn is_own(
     stores: &Stores,
-    journal: &Journal,
+    begun: &Begun,
     source: &Location,
     at: &Location,
     there: &Stat,
 ) -> Result<bool> {
-    if let Some(receipt) = journal.receipt(at)
+    if let Some(receipt) = begun.journal.receipt(at)
         && receipt.source == *source
         && receipt.is_of(there)
     {
         return Ok(true);
+    }
+    if !begun.noted {
+        return Ok(false);
     }
     match stores.find(source).await? {
         Some(stat) if stat.size == there.size => stores.same_content(source, at, stat.size).await,

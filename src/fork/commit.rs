@@ -136,6 +136,9 @@ pub async fn commit(
                 None => unassigned(t, &cost),
             })
             .collect();
+        if under_way {
+            site.refuse_given_up().await?;
+        }
         if !under_way {
             match options.trust.copied_by {
                 Some(_) => drop(site.begin_anyway().await?),

@@ -20,10 +20,12 @@
 //! 6. A plan that others wrote is believed in nothing that the snapshot's metadata says
 //!    (`workers::refusals::a_hostile_or_damaged_plan_is_refused_before_anything_is_written`).
 //! 7. What is abandoned is removed only with proof that it is the fork's, and never once there may have been
-//!    a commit (`workers::refusals::abandoning_removes_what_the_fork_has_left_and_nothing_else`).
+//!    a commit (`workers::refusals::abandoning_removes_what_the_fork_has_left_and_nothing_else`), whoever commits at the
+//!    same time (`ownership::giving_up::whoever_stops_where_an_abandoned_fork_is_never_committed_without_its_files`).
 
 mod abandon;
 mod commit;
+mod damage;
 mod document;
 mod evidence;
 mod export;
@@ -263,6 +265,7 @@ pub async fn run(
     let noted = under_way || !committed;
     let mut unpinned = None;
     if under_way && !committed {
+        site.refuse_given_up().await?;
         unpinned = site.pin_source().await?;
     }
     if !under_way && !committed {
@@ -285,10 +288,20 @@ pub async fn run(
     };
     let executed = match &journal {
         Some(journal) if !committed => {
-            let executed = execute(stores, &plan.tasks, journal, options, progress, cancel).await?;
-            cancel.check()?;
-            site.commit(journal, &planned.metadata).await?;
-            executed
+            let made = async {
+                let tasks = &plan.tasks;
+                let executed = execute(stores, tasks, journal, options, progress, cancel).await?;
+                cancel.check()?;
+                site.commit(journal, &planned.metadata).await?;
+                Ok(executed)
+            };
+            match made.await {
+                Ok(executed) => executed,
+                Err(e) => {
+                    site.note_again().await;
+                    return Err(e);
+                }
+            }
         }
         _ => Executed {
             reused: plan.objects,

@@ -42,7 +42,7 @@ pub(super) async fn unpin_source(
     }
 }
 
-fn cannot_be_written(kind: ErrorKind) -> bool {
+pub(super) fn cannot_be_written(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::Invalid

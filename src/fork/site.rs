@@ -7,14 +7,15 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::{PinRequest, refuse_destination};
+use crate::ownership::{PinRequest, is_pinned_by, refuse_destination, refuse_given_up};
 use crate::progress::Progress;
-use crate::restore::{Attempt, ForkPlan, find_violations};
+use crate::restore::{Attempt, ForkPlan, find_violations, give_up};
 use crate::snapshot::CommitObject;
 use crate::store::{Journal, Location, Provider, Stat, Stores};
 use crate::verify;
 
-use super::pinning::{pin_source, unpin_source};
+use super::damage::lost;
+use super::pinning::{cannot_be_written, pin_source, unpin_source};
 
 /// One fork's place.
 pub(super) struct Site<'a> {
@@ -71,6 +72,33 @@ impl<'a> Site<'a> {
     /// `Refused` if another one is.
     pub(super) async fn is_under_way(&self) -> Result<bool> {
         self.attempt.is_under_way(self.stores, &self.note_at).await
+    }
+
+    /// Is this fork under way, or was it begun and has its note gone, so that only the pin of the source tells? One
+    /// request, or two.
+    ///
+    /// # Errors
+    ///
+    /// As [`Site::is_under_way`].
+    pub(super) async fn is_begun(&self) -> Result<bool> {
+        Ok(self.is_under_way().await? || self.is_pinned().await?)
+    }
+
+    /// Does the source have the pin of this fork? One request. Where it cannot be read, there is none.
+    async fn is_pinned(&self) -> Result<bool> {
+        match is_pinned_by(self.stores, &self.source, &self.pin()).await {
+            Err(e) if cannot_be_written(e.kind()) => Ok(false),
+            other => other,
+        }
+    }
+
+    /// Refuses to go on while somebody gives this fork up. One listing.
+    ///
+    /// # Errors
+    ///
+    /// `Refused`.
+    pub(super) async fn refuse_given_up(&self) -> Result<()> {
+        refuse_given_up(self.stores, &self.snapshot).await
     }
 
     /// Is this fork committed? One request, and one more if there is a commit object: it is either the
@@ -164,11 +192,21 @@ impl<'a> Site<'a> {
         if self.is_under_way().await? {
             return Ok(false);
         }
-        Err(Error::refused(
+        let e = Error::refused(
             "an object is already there, and no fork to this place is under way: it may be in use",
         )
-        .at(at)
-        .hint("it was left as it is; choose another destination"))
+        .at(at);
+        if !self.is_pinned().await? {
+            return Err(e.hint("it was left as it is; choose another destination"));
+        }
+        Err(e.hint(format!(
+            "it was left as it is. The pin `{}` of {} says that this very fork was begun and not ended, but its note {} has \
+             gone: give it up with {}, which removes what its receipts prove, or choose another destination",
+            self.pin().name,
+            self.source,
+            self.note_at,
+            give_up(&self.source, &self.root),
+        )))
     }
 
     /// Does a listing show that nothing is below the root? Not asked on local disk, where a look at each
@@ -189,9 +227,26 @@ impl<'a> Site<'a> {
         Ok(Arc::new(journal))
     }
 
-    /// Writes the commit object, unless it is there. Two requests.
+    /// Writes the commit object, unless it is there. Four requests.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if somebody gives the fork up, or has done so; then nothing is left of the try.
     pub(super) async fn commit(&self, journal: &Journal, metadata: &Bytes) -> Result<()> {
-        journal.committing(&self.commit_at).await?;
+        let entry = journal.committing(&self.commit_at).await?;
+        // Only now: whoever gives the fork up and has not seen the entry has left a mark, or is done.
+        if let Err(e) = self.refuse_given_up_or_gone().await {
+            if matches!(self.is_committed(|| Ok(metadata.clone())).await, Ok(true)) {
+                return Ok(());
+            }
+            // Nothing was committed, and will be: else nobody could give up a fork of which much has gone already.
+            if let Some(entry) = &entry
+                && let Err(e) = journal.take_back(entry).await
+            {
+                tracing::warn!(%entry, error = %e, "what says that the fork is being committed could not be taken back");
+            }
+            return Err(e.during("commit"));
+        }
         match self
             .stores
             .put(&self.commit_at, metadata.clone(), true)
@@ -209,6 +264,23 @@ impl<'a> Site<'a> {
         }
     }
 
+    /// The mark first: whoever gives the fork up removes its note and then its mark.
+    async fn refuse_given_up_or_gone(&self) -> Result<()> {
+        self.refuse_given_up().await?;
+        match self.is_under_way().await? {
+            true => Ok(()),
+            false => Err(Error::refused(
+                "the fork was given up with `forkpoint abandon` while it was about to be committed: what it needs has gone",
+            )
+            .at(&self.snapshot)
+            .hint(format!(
+                "nothing was committed; to make the fork all the same, run `forkpoint fork` or the workers of its plan again; if \
+                 this run has copied anything since, {} remove it",
+                give_up(&self.source, &self.root)
+            ))),
+        }
+    }
+
     /// Removes what only a fork under way needs: unfinished copies, the journal, the pin, the note.
     pub(super) async fn tidy(&self, journal: &Journal) -> Result<()> {
         self.stores.undo_unfinished(journal).await?;
@@ -216,6 +288,20 @@ impl<'a> Site<'a> {
         journal.remove().await?;
         unpin_source(self.stores, &self.source, &self.pin()).await?;
         self.stores.delete(&self.note_at).await
+    }
+
+    /// Writes the note again where it has gone while this run was copying, as somebody has given the fork up: else
+    /// nobody could remove what was copied since. Best effort: the run has failed for another reason.
+    pub(super) async fn note_again(&self) {
+        let again = async {
+            if self.is_under_way().await? || self.stores.find(&self.commit_at).await?.is_some() {
+                return Ok(());
+            }
+            self.attempt.begin(self.stores, &self.note_at).await
+        };
+        if let Err(e) = again.await {
+            tracing::warn!(at = %self.note_at, error = %e, "the note of a fork that was given up could not be written again");
+        }
     }
 
     /// Undoes [`Site::begin`], after which nothing was done.
@@ -270,7 +356,10 @@ pub(super) async fn prove(stores: &Stores, plan: &ForkPlan, progress: &dyn Progr
                     task.destination, task.size
                 ));
             }
-            _ => return fail(format!("{} is not there", task.destination)),
+            _ => {
+                let lost = lost(&plan.snapshot, &written.directory, task);
+                return Err(lost.during("prove"));
+            }
         }
     }
     match verify::find_problems(&written, &stats).first() {

@@ -12,6 +12,7 @@ use crate::restore::{
 use crate::store::{Location, Method, Stores};
 
 use super::PlannedFork;
+use super::damage::refuse_lost;
 use super::document::understand_plan;
 use super::evidence::{judge_all, look_at_places, refuse_strangers, source_changed};
 
@@ -45,7 +46,8 @@ pub async fn plan_workers(
         cost,
         planned.terms.clone(),
     )?;
-    if !site.is_under_way().await? {
+    // Also where the note has gone and the pin alone tells: whoever gives the fork up needs a plan.
+    if !site.is_begun().await? {
         site.refuse_taken(&planned.places()).await?;
         return Ok(whole);
     }
@@ -166,12 +168,20 @@ pub async fn run_slice(
     let site = understood.site(stores)?.by_plan(options.plan_at.as_ref());
     let metadata = || understood.metadata();
     // At once: on a cloud each answer takes tens of milliseconds, and a fork may have thousands of workers.
-    let (committed, under_way) = tokio::join!(site.is_committed(metadata), site.is_under_way());
+    let (committed, under_way, given_up) = tokio::join!(
+        site.is_committed(metadata),
+        site.is_under_way(),
+        site.refuse_given_up()
+    );
     report.committed = committed?;
+    if report.committed {
+        refuse_lost(stores, &report.snapshot, &tasks).await?;
+    }
     if report.committed || tasks.is_empty() {
         report.reused = report.objects;
         return Ok(report);
     }
+    given_up?;
     if !under_way? {
         report.unpinned = site.begin(&understood.places).await?;
     }
@@ -179,19 +189,25 @@ pub async fn run_slice(
     let result = execute(stores, &tasks, &journal, &options.execute, progress, cancel).await;
     let executed = match result {
         Ok(executed) => executed,
-        Err(e) => return Err(name_what_changed(stores, &tasks, e).await),
+        Err(e) => {
+            site.note_again().await;
+            return Err(name_what_changed(stores, &tasks, e).await);
+        }
     };
     // Somebody else may have done this slice too, and committed meanwhile: then these receipts are of
     // no use to anybody.
     let (committed, under_way) = tokio::join!(site.is_committed(metadata), site.is_under_way());
     let under_way = under_way?;
+    let given_up = site.refuse_given_up().await;
     // Again where there is no note: it goes when the fork is committed, perhaps between the two answers.
     if committed? || (!under_way && site.is_committed(metadata).await?) {
         site.tidy(&journal).await?;
         site.remove_empty_folders().await;
     } else if !under_way {
         // The note again, or nobody could remove what this run has copied meanwhile.
-        drop(site.begin_anyway().await?);
+        if site.begin_anyway().await.is_err() {
+            site.note_again().await;
+        }
         return Err(Error::refused(
             "the fork was abandoned while this worker was at work, which has gone on copying",
         )
@@ -199,6 +215,8 @@ pub async fn run_slice(
         .hint(
             "remove that too: `forkpoint abandon PLAN --apply`; or go on: run the workers again",
         ));
+    } else {
+        given_up?;
     }
     let Executed {
         copied,

@@ -32,8 +32,8 @@ pub(super) fn changes(
             NeedReason::Pinned { name, .. } => {
                 changes.push(format!("remove the pin: forkpoint pin rm {} {name}", own.directory));
             }
-            NeedReason::ForkedTo { destination, pin, plan, .. } => {
-                changes.extend(of_fork(&own.directory, destination, pin.as_ref(), plan.as_ref()));
+            NeedReason::ForkedTo { destination, plan, .. } => {
+                changes.extend(of_fork(&own.directory, destination, plan.as_ref()));
             }
             NeedReason::Restoring { job, mode } => changes.push(of_restore(&own.directory, job, *mode)),
         }
@@ -56,19 +56,14 @@ pub(super) fn changes(
             ),
         });
     }
-    let steps: BTreeSet<&str> = missing.iter().map(|m| m.next_step()).collect();
-    changes.extend(steps.into_iter().map(str::to_string));
+    let steps: BTreeSet<_> = missing.iter().map(|m| m.next_step()).collect();
+    changes.extend(steps.into_iter().map(|step| step.into_owned()));
     changes
 }
 
 /// How a fork that reads a snapshot comes to its end: both ways, for a fork that was begun with a plan and for one
 /// that was not, where it is not known which of them it is.
-fn of_fork(
-    source: &Location,
-    destination: &Location,
-    pin: Option<&String>,
-    plan: Option<&Location>,
-) -> Vec<String> {
+fn of_fork(source: &Location, destination: &Location, plan: Option<&Location>) -> Vec<String> {
     if let Some(plan) = plan {
         return vec![
             format!(
@@ -77,19 +72,14 @@ fn of_fork(
             format!("or give the fork up: forkpoint abandon {plan} --apply"),
         ];
     }
-    let plain = match pin {
-        Some(pin) => format!("forkpoint pin rm {source} {pin}, which leaves what was copied"),
-        None => format!(
-            "forkpoint plan {source} {destination} --workers 1 --out PLAN and then forkpoint abandon PLAN --apply"
-        ),
-    };
     vec![
         format!(
             "finish the fork: forkpoint fork {source} {destination}; or, if it was begun with a plan, forkpoint run PLAN \
              and forkpoint commit PLAN"
         ),
         format!(
-            "or give the fork up: forkpoint abandon PLAN --apply, with the plan it was begun with; without one {plain}"
+            "or give the fork up: forkpoint abandon PLAN --apply, with the plan it was begun with; without one forkpoint plan \
+             {source} {destination} --workers 1 --out PLAN makes it"
         ),
     ]
 }

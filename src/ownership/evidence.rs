@@ -1,6 +1,7 @@
 //! What is not known: each missing piece is named, says what it keeps from being decided, and how to
 //! supply it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
@@ -20,6 +21,9 @@ pub struct MissingEvidence {
     pub cause: Option<ErrorKind>,
     /// What happened, as a fragment for people.
     pub detail: String,
+    /// How to supply it, where that is known better than from the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub way_on: Option<String>,
 }
 
 /// Why a piece of evidence is missing.
@@ -69,6 +73,7 @@ impl MissingEvidence {
             reason,
             cause: None,
             detail: detail.into(),
+            way_on: None,
         }
     }
 
@@ -94,6 +99,7 @@ impl MissingEvidence {
                 Some(at) if at != location.to_string() => format!("{at}: {}", e.message()),
                 _ => e.message().to_string(),
             },
+            way_on: None,
         }
     }
 
@@ -109,7 +115,14 @@ impl MissingEvidence {
     }
 
     /// The next step for the person who reads it. Only of what was read, and is damaged, does it speak of removal.
-    pub fn next_step(&self) -> &'static str {
+    pub fn next_step(&self) -> Cow<'_, str> {
+        match &self.way_on {
+            Some(way_on) => Cow::Borrowed(way_on),
+            None => Cow::Borrowed(self.usual_step()),
+        }
+    }
+
+    fn usual_step(&self) -> &'static str {
         use MissingReason as R;
         match (self.reason, self.cause) {
             (R::UnreadableMetadata | R::UnreadableRecord, Some(ErrorKind::Denied)) => GIVE_ACCESS,
@@ -139,7 +152,7 @@ impl MissingEvidence {
             ) => ASK_AGAIN,
             (R::ForkUnderWay, _) => {
                 "wait for it, or finish it: the same `forkpoint fork` again, or `run` and `commit PLAN` of its plan; \
-                 `forkpoint abandon PLAN --apply` gives a planned fork up, and for one that nobody will finish remove this note"
+                 `forkpoint abandon PLAN --apply` gives it up"
             }
             (R::ReferenceLeavesRoots, _) => {
                 "name the root that holds these objects with --also; if another tool has moved the snapshot here, \
@@ -188,7 +201,7 @@ pub(crate) fn incomplete_error(missing: &[MissingEvidence]) -> Error {
     let text = first.map_or_else(String::new, ToString::to_string);
     let error = Error::new(ErrorKind::Incomplete, format!("{text}{more}"));
     match first {
-        Some(first) => error.hint(first.next_step()),
+        Some(first) => error.hint(first.next_step().into_owned()),
         None => error,
     }
 }

@@ -10,6 +10,7 @@ use crate::snapshot::formats;
 use crate::store::Location;
 
 use super::access::Access;
+use super::giving_up::given_up;
 use super::record::{
     self, Mark, Pin, PinningFork, RECORD_LIMIT_BYTES, RECORD_VERSION, check_name, marks_in, nonce,
     own_folder, pin_at,
@@ -172,6 +173,28 @@ pub async fn is_pinned_as(access: &dyn Access, snapshot: &Location, name: &str) 
     Ok(access.find(&pin_at(snapshot, name)?).await?.is_some())
 }
 
+/// Does the pin of this fork keep the snapshot? One request.
+///
+/// # Errors
+///
+/// If it is there and cannot be read.
+pub(crate) async fn is_pinned_by(
+    access: &dyn Access,
+    snapshot: &Location,
+    request: &PinRequest,
+) -> Result<bool> {
+    let at = pin_at(snapshot, &request.name)?;
+    let there: Pin = match access.read(&at, RECORD_LIMIT_BYTES).await {
+        Ok(bytes) => record::decode(&bytes, &at)?,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    Ok(match (&there.fork, &request.fork) {
+        (Some(there), Some(ours)) => there.is_same(ours),
+        _ => false,
+    })
+}
+
 /// The pins of a snapshot. One listing, one read each.
 ///
 /// # Errors
@@ -271,6 +294,9 @@ pub async fn snapshot_is_there(access: &dyn Access, snapshot: &Location) -> Resu
 }
 
 fn being_cleaned(mark: &Mark, at: &Location) -> Error {
+    if let Some(fork) = &mark.fork {
+        return given_up(fork, at);
+    }
     Error::refused(format!("plan {} is about to delete it", mark.plan)).hint(format!(
         "if that shall not be, see that nobody applies the plan, and remove {at}; it counts no more from {} on",
         crate::clock::utc(mark.until_unix_ms.saturating_add(record::MARK_MARGIN_MS))

@@ -140,6 +140,20 @@ pub struct Mark {
     pub snapshots: Vec<String>,
     /// Objects that no snapshot refers to go too.
     pub orphans: bool,
+    /// The fork that is given up, where it is one and not a cleaner that has left the mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork: Option<MarkedFork>,
+}
+
+/// Which fork is given up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkedFork {
+    /// Its id.
+    pub fork_id: String,
+    /// The folder of the snapshot that was to be forked.
+    pub source: Location,
+    /// Its root.
+    pub destination: Location,
 }
 
 impl Mark {

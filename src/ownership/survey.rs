@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::error::{ErrorKind, Result};
 use crate::progress::Progress;
-use crate::restore::Attempt;
+use crate::restore::{Attempt, ways_on};
 use crate::snapshot::{
     CommitObject, DeclaredSize, Kind, METADATA_LIMIT_BYTES, Snapshot, format_of,
 };
@@ -324,11 +324,12 @@ impl Surveyor<'_> {
                         None => String::new(),
                     };
                     let detail = format!("fork {} of {}{by}", attempt.fork_id, attempt.source);
-                    self.s.missing.push(MissingEvidence::new(
-                        at.clone(),
-                        MissingReason::ForkUnderWay,
-                        detail,
-                    ));
+                    let root = of.parent().unwrap_or_else(|| of.clone());
+                    let ways = ways_on(&attempt.source, &root, attempt.plan.as_ref());
+                    let mut missing =
+                        MissingEvidence::new(at.clone(), MissingReason::ForkUnderWay, detail);
+                    missing.way_on = Some(format!("wait for it, or {ways}"));
+                    self.s.missing.push(missing);
                     records.forks.push((of, attempt));
                 }),
                 RecordName::Other => Ok(()),

@@ -483,8 +483,8 @@ pub fn judge_object(lineage: &Lineage<'_>, id: ObjectId) -> Option<ObjectVerdict
     if !used_by.is_empty() {
         changes.push("it goes with the last snapshot that refers to it".into());
     }
-    let steps: std::collections::BTreeSet<&str> = missing.iter().map(|m| m.next_step()).collect();
-    changes.extend(steps.into_iter().map(str::to_string));
+    let steps: std::collections::BTreeSet<_> = missing.iter().map(|m| m.next_step()).collect();
+    changes.extend(steps.into_iter().map(|step| step.into_owned()));
     Some(ObjectVerdict {
         object,
         bytes: fact.listed.then_some(fact.size),

@@ -122,7 +122,11 @@ pub(super) fn missing_text(missing: &[MissingEvidence]) -> String {
         text.push_str("\nevidence is missing:\n");
     }
     for one in missing.iter().take(20) {
-        text.push_str(&format!("  {}\n    -> {}\n", name(one), one.next_step()));
+        text.push_str(&format!(
+            "  {}\n    -> {}\n",
+            name(one),
+            name(one.next_step())
+        ));
     }
     if missing.len() > 20 {
         text.push_str(&format!("  and {} more\n", missing.len() - 20));

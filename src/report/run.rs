@@ -36,7 +36,7 @@ pub fn run_json(report: &RunReport) -> Value {
 pub fn run_text(report: &RunReport) -> String {
     if report.committed {
         return format!(
-            "the fork is committed already, there was nothing to do: {}\n",
+            "the fork is committed already and this share is there, there was nothing to do: {}\n",
             name(&report.snapshot)
         );
     }
@@ -206,15 +206,23 @@ pub fn abandon_text(report: &AbandonReport) -> String {
     }
     if !report.unproved.is_empty() {
         text.push_str(&format!(
-            "{} not proved to be the fork's and stay, as do its note and journal\n",
+            "{} not proved to be the fork's, and {}, as do its note and journal\n",
             match report.unproved.len() {
                 1 => "1 object is".to_string(),
                 n => format!("{n} objects are"),
+            },
+            match report.applied {
+                true => "stay",
+                false => "would stay",
             }
         ));
         for at in report.unproved.iter().take(NAMED) {
             text.push_str(&format!("  {}\n", name(at)));
         }
+        text.push_str(
+            "look at them: move away what somebody needs, remove what nobody does, then run `forkpoint abandon PLAN --apply` \
+             again, which ends it; until then nobody can fork to here\n",
+        );
     }
     if !report.applied {
         text.push_str("nothing was removed; --apply removes\n");

@@ -81,16 +81,12 @@ impl Attempt {
         if other.fork_id == self.fork_id {
             return Ok(true);
         }
-        let hint = match &other.plan {
-            Some(plan) => format!(
-                "finish it with `forkpoint commit {plan}`, give it up with `forkpoint abandon {plan} --apply`, or choose \
-                 another destination"
-            ),
-            None => "finish it with the command that began it, or choose another destination; if it shall never be \
-                     finished, `forkpoint abandon PLAN --apply` removes what it left, if it was begun with a plan; \
-                     without one remove this note: what it copied stays where it is"
-                .to_string(),
-        };
+        let root = at.parent().and_then(|own| own.parent());
+        let root = root.unwrap_or_else(|| at.clone());
+        let hint = format!(
+            "{}, or choose another destination",
+            ways_on(&other.source, &root, other.plan.as_ref())
+        );
         Err(Error::refused(format!(
             "another fork to this place is under way or was left half done: of {}, as it was then",
             other.source
@@ -127,4 +123,26 @@ impl Attempt {
         ))
         .at(at))
     }
+}
+
+/// How a fork of `source` to `root` that is half done comes to its end: finished, or given up.
+pub(crate) fn ways_on(source: &Location, root: &Location, plan: Option<&Location>) -> String {
+    match plan {
+        Some(plan) => format!(
+            "finish it with `forkpoint commit {plan}` (after `forkpoint run {plan}` for each worker that is not done), give it \
+             up with `forkpoint abandon {plan} --apply`"
+        ),
+        None => format!(
+            "finish it with `forkpoint fork {source} {root}` and the options it was begun with (`forkpoint run PLAN` and \
+             `forkpoint commit PLAN` if it was begun with a plan), give it up with {}",
+            give_up(source, root)
+        ),
+    }
+}
+
+/// How a fork whose plan is not known is given up.
+pub(crate) fn give_up(source: &Location, root: &Location) -> String {
+    format!(
+        "`forkpoint plan {source} {root} --workers 1 --out PLAN` and then `forkpoint abandon PLAN --apply`"
+    )
 }

@@ -184,14 +184,27 @@ impl Journal {
     }
 
     /// Notes that the commit object `at` is about to be written: from now on somebody may be using what
-    /// was copied, even when the commit object has gone again. One request.
+    /// was copied, even when the commit object has gone again. One request. Returns what
+    /// [`Journal::take_back`] takes.
     ///
     /// # Errors
     ///
     /// Those of [`Stores::put`].
-    pub async fn committing(&self, at: &Location) -> Result<()> {
-        self.write([Entry::Committing(at.clone())]).await?;
+    pub async fn committing(&self, at: &Location) -> Result<Option<Location>> {
+        let written = self.write([Entry::Committing(at.clone())]).await?;
         self.apply(Entry::Committing(at.clone()));
+        Ok(written)
+    }
+
+    /// Removes what [`Journal::committing`] has written: this run has not written the commit object, and will not.
+    /// What other runs have written stays. One request.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::delete`].
+    pub async fn take_back(&self, committing: &Location) -> Result<()> {
+        self.stores.delete(committing).await?;
+        self.remove_empty_folders().await;
         Ok(())
     }
 
@@ -201,10 +214,12 @@ impl Journal {
     ///
     /// Those of [`Stores::put`].
     pub async fn add(&self, receipts: Vec<Receipt>) -> Result<()> {
-        self.write(receipts.into_iter().map(Entry::Receipt)).await
+        let written = self.write(receipts.into_iter().map(Entry::Receipt)).await;
+        written.map(|_| ())
     }
 
-    async fn write(&self, entries: impl IntoIterator<Item = Entry>) -> Result<()> {
+    /// Returns the object that was written, if anything was.
+    async fn write(&self, entries: impl IntoIterator<Item = Entry>) -> Result<Option<Location>> {
         let mut text = Vec::new();
         for entry in entries {
             serde_json::to_writer(&mut text, &entry)
@@ -212,14 +227,20 @@ impl Journal {
             text.push(b'\n');
         }
         if text.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let number = self.objects.fetch_add(1, Ordering::Relaxed);
         let at = self
             .folder
             .join(&format!("{}-{number:06}.jsonl", self.run))?;
         self.stores.put(&at, Bytes::from(text), true).await?;
-        Ok(())
+        Ok(Some(at))
+    }
+
+    async fn remove_empty_folders(&self) {
+        self.stores
+            .remove_empty_folders(&self.folder.child("x"), &self.root)
+            .await;
     }
 
     /// Removes the journal. Nothing if nothing was ever written, else one listing and one request per
@@ -230,6 +251,8 @@ impl Journal {
     /// Those of [`Stores::delete`].
     pub async fn remove(&self) -> Result<()> {
         if !self.found && self.objects.load(Ordering::Relaxed) == 0 {
+            // A disk without space may have taken the folder and nothing in it.
+            self.remove_empty_folders().await;
             return Ok(());
         }
         for (at, _) in self.list().await? {
@@ -237,9 +260,7 @@ impl Journal {
                 self.stores.delete(&at).await?;
             }
         }
-        self.stores
-            .remove_empty_folders(&self.folder.join("x")?, &self.root)
-            .await;
+        self.remove_empty_folders().await;
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ mod emulators;
 #[path = "../fault/mod.rs"]
 mod fault;
 mod faults;
+mod giving_up;
 mod guessed;
 mod lineage;
 mod plan_files;

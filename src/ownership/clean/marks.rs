@@ -118,6 +118,7 @@ pub(crate) async fn write_marks(
             until_unix_ms,
             snapshots: snapshots.clone(),
             orphans: *orphans,
+            fork: None,
         };
         let at = marks_in(home).child(&format!("{name}.json"));
         match access.create(&at, record::encode(&mark)?).await {
