@@ -32,8 +32,8 @@ pub(super) fn changes(
             NeedReason::Pinned { name, .. } => {
                 changes.push(format!("remove the pin: forkpoint pin rm {} {name}", own.directory));
             }
-            NeedReason::ForkedTo { destination, plan, .. } => {
-                changes.extend(of_fork(&own.directory, destination, plan.as_ref()));
+            NeedReason::ForkedTo { destination, pin, plan, .. } => {
+                changes.extend(of_fork(&own.directory, destination, pin.as_ref(), plan.as_ref()));
             }
             NeedReason::Restoring { job, mode } => changes.push(of_restore(&own.directory, job, *mode)),
         }
@@ -63,7 +63,12 @@ pub(super) fn changes(
 
 /// How a fork that reads a snapshot comes to its end: both ways, for a fork that was begun with a plan and for one
 /// that was not, where it is not known which of them it is.
-fn of_fork(source: &Location, destination: &Location, plan: Option<&Location>) -> Vec<String> {
+fn of_fork(
+    source: &Location,
+    destination: &Location,
+    pin: Option<&String>,
+    plan: Option<&Location>,
+) -> Vec<String> {
     if let Some(plan) = plan {
         return vec![
             format!(
@@ -72,7 +77,7 @@ fn of_fork(source: &Location, destination: &Location, plan: Option<&Location>) -
             format!("or give the fork up: forkpoint abandon {plan} --apply"),
         ];
     }
-    vec![
+    let mut ways = vec![
         format!(
             "finish the fork: forkpoint fork {source} {destination}; or, if it was begun with a plan, forkpoint run PLAN \
              and forkpoint commit PLAN"
@@ -81,7 +86,13 @@ fn of_fork(source: &Location, destination: &Location, plan: Option<&Location>) -
             "or give the fork up: forkpoint abandon PLAN --apply, with the plan it was begun with; without one forkpoint plan \
              {source} {destination} --workers 1 --out PLAN makes it"
         ),
-    ]
+    ];
+    ways.extend(pin.map(|pin| {
+        format!(
+            "or, only if its destination has gone for good: forkpoint pin rm {source} {pin}; what was copied stays"
+        )
+    }));
+    ways
 }
 
 /// What ends the dependence of a job that was started from a snapshot.
