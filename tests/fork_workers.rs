@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use forkpoint::ErrorKind;
 use forkpoint::fork::{
     CommitOptions, CommitOutcome, ForkRequest, RunOptions, Slice, commit, fork, plan, plan_workers,
     run_slice,
@@ -432,13 +433,20 @@ async fn a_worker_that_comes_after_the_commit_leaves_nothing() {
         .await
         .unwrap();
     let whole = manifest(&stores, &target).await;
-    // A job has claimed the fork and no longer needs this file.
+    let (first, second) = (plan.tasks[0].worker, 1 - plan.tasks[0].worker);
+    let report = run_worker(&stores, &plan, first).await;
+    assert!(report.committed && report.copied == 0);
+    // A job has claimed the fork and is about to remove it, or somebody else has removed a file: nobody is told that
+    // all is done, and nothing is written into what may be in use.
     stores
         .delete(&plan.tasks[0].duplicate.destination)
         .await
         .unwrap();
-    let report = run_worker(&stores, &plan, plan.tasks[0].worker).await;
-    assert!(report.committed && report.copied == 0);
+    let options = RunOptions::default();
+    let (slice, cancel) = (Slice::Worker(first), Cancel::default());
+    let damaged = run_slice(&stores, &plan, slice, &options, &Silent, &cancel).await;
+    assert_eq!(damaged.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(run_worker(&stores, &plan, second).await.committed);
     let left = manifest(&stores, &target).await;
     assert_eq!(left.len(), whole.len() - 1, "nothing was written");
 }

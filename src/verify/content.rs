@@ -121,8 +121,21 @@ pub async fn verify_against(
 ) -> Result<VerifyReport> {
     refuse_itself(&copy.commit, &original.commit)?;
     let mut report = check(stores, &copy.snapshot, progress).await?;
+    let places = pair(original, copy)?;
+    if !says_the_same(&places, copy, original)? {
+        // Of another snapshot no object may be called damaged, nor be repaired from there.
+        report.problems.push(problem(
+            copy.commit.location.clone(),
+            format!(
+                "it says something else than {}, besides where the files are: it is damaged, or it is no fork and no copy of \
+                 that snapshot; no file was compared",
+                original.commit.location
+            ),
+        ));
+        return Ok(report);
+    }
     let bad: HashSet<Location> = report.problems.iter().map(|p| p.location.clone()).collect();
-    let found = against(stores, copy, original, &bad, progress).await;
+    let found = against(stores, copy, original, places, &bad, progress).await;
     report.problems.extend(found.map_err(incomplete)?);
     report.compared = Compared::Original(original.commit.directory.clone());
     Ok(report)
@@ -170,24 +183,13 @@ async fn against(
     stores: &Stores,
     copy: &ReadSnapshot,
     source_read: &ReadSnapshot,
+    places: HashMap<Location, Location>,
     bad: &HashSet<Location>,
     progress: &dyn Progress,
 ) -> Result<Vec<Problem>> {
-    let places = pair(source_read, copy)?;
     let mut problems = Vec::new();
     let (commit, original) = (&copy.commit, &source_read.commit);
     let (snapshot, source) = (&copy.snapshot, &source_read.snapshot);
-    // Of another snapshot no object may be called damaged, nor be repaired from there.
-    if !says_the_same(&places, copy, source_read)? {
-        return Err(no_copy(
-            copy,
-            source_read,
-            &format!(
-                "its metadata says something else than {}, besides where the files are",
-                original.location
-            ),
-        ));
-    }
     let home = commit.directory.parent();
     let files: Vec<&Location> = source.objects.iter().map(|o| &o.location).collect();
     let folders = source.folders.iter().map(|f| &f.location);
@@ -290,18 +292,16 @@ fn says_the_same(
     Ok(rewritten == meant)
 }
 
-fn no_copy(copy: &ReadSnapshot, original: &ReadSnapshot, why: &str) -> Error {
-    Error::invalid(format!(
-        "it is no fork and no copy of {}: {why}",
-        original.commit.directory
-    ))
-    .at(&copy.commit.directory)
-    .hint("name the very snapshot that it was made from")
-}
-
 /// Where each object and folder of `original` is in `copy`: both name them in the same order.
 fn pair(original: &ReadSnapshot, copy: &ReadSnapshot) -> Result<HashMap<Location, Location>> {
-    let other = |why: String| Err(no_copy(copy, original, &why));
+    let other = |why: String| {
+        Err(Error::invalid(format!(
+            "it is no fork and no copy of {}: {why}",
+            original.commit.directory
+        ))
+        .at(&copy.commit.directory)
+        .hint("name the very snapshot that it was made from"))
+    };
     if original.commit.format.name() != copy.commit.format.name() {
         return other("they are of two formats".into());
     }

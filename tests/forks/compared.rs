@@ -118,7 +118,7 @@ async fn a_moved_copy_is_compared_with_its_original() {
 /// A snapshot that has as many references and says something else is another one: nothing of it is called damaged, and
 /// nobody is told to overwrite its objects.
 #[tokio::test]
-async fn another_snapshot_of_the_same_shape_is_refused() {
+async fn no_file_is_compared_with_those_of_another_snapshot_of_the_same_shape() {
     let (_dir, root) = temp();
     let stores = local_stores();
     let lay = |name: &str| root.join(name).unwrap();
@@ -138,8 +138,11 @@ async fn another_snapshot_of_the_same_shape_is_refused() {
     let refused = run(&against);
     let said = [refused.stdout, refused.stderr].concat();
     let said = String::from_utf8(said).unwrap();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("no fork and no copy of"), "{said}");
+    assert_eq!(refused.status.code(), Some(5), "{said}");
+    assert!(
+        said.contains("1 problem") && said.contains("no file was compared"),
+        "{said}"
+    );
     assert!(!said.contains("--overwrite"), "{said}");
 }
 
