@@ -121,8 +121,8 @@ pub async fn duplicate_tree(
     let mut expected = Expected::default();
     let mut receipts: Vec<Receipt> = Vec::new();
     progress.begin("duplicating", 0, 0);
-    let unseen = Arc::new(Mutex::new(Unseen::default()));
-    let items = past_links(items(stores, request, &unseen)?, request, &unseen);
+    let left_out = LeftOut::default();
+    let items = past_links(items(stores, request, &left_out)?, request, &left_out);
     let batch = stores
         .batch(items, None, &options, progress, cancel, |item, outcome| {
             report.objects += 1;
@@ -157,14 +157,14 @@ pub async fn duplicate_tree(
     {
         return Err(e);
     }
-    let unseen = std::mem::take(&mut *unseen.lock().unwrap_or_else(PoisonError::into_inner));
-    if unseen.count > 0 && batch.copied + batch.reused == 0 {
+    let (left_out, named) = left_out.take();
+    if left_out > 0 && batch.copied + batch.reused == 0 {
         // Some services do not say which of the two is missing.
         stores.check_bucket(&request.source).await?;
     }
-    report.objects += unseen.count;
+    report.objects += left_out;
     let room = NAMED_FAILURES.saturating_sub(report.failures.len());
-    report.failures.extend(unseen.named.into_iter().take(room));
+    report.failures.extend(named.into_iter().take(room));
     if report.objects == 0 {
         return Err(
             Error::new(ErrorKind::NotFound, "there is nothing to duplicate")
@@ -175,7 +175,7 @@ pub async fn duplicate_tree(
     report.copied = batch.copied;
     report.reused = batch.reused;
     report.bytes = batch.bytes;
-    report.failed = batch.failed + unseen.count;
+    report.failed = batch.failed + left_out;
     report.methods = batch.methods;
     verify(stores, request, expected, &receipts, &mut report).await?;
     if report.failed == 0 {
@@ -201,37 +201,39 @@ fn job_id(source: &Location, destination: &Location) -> String {
     digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
 
-/// Names of a list that could not be looked at: they are reported, and the others go on.
-#[derive(Debug, Default)]
-struct Unseen {
-    count: u64,
-    named: Vec<Failure>,
-}
+/// What was left out before any copy of it began: it is reported, and the others go on. Clones are the same.
+#[derive(Debug, Clone, Default)]
+struct LeftOut(Arc<Mutex<(u64, Vec<Failure>)>>);
 
-impl Unseen {
-    fn add(&mut self, destination: Location, error: Error) {
-        self.count += 1;
-        if self.named.len() < NAMED_FAILURES {
-            self.named.push(Failure { destination, error });
+impl LeftOut {
+    fn add(&self, destination: Location, error: Error) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.0 += 1;
+        if all.1.len() < NAMED_FAILURES {
+            all.1.push(Failure { destination, error });
         }
+    }
+
+    /// How many, and the first of them.
+    fn take(&self) -> (u64, Vec<Failure>) {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 fn items(
     stores: &Stores,
     request: &TreeRequest,
-    unseen: &Arc<Mutex<Unseen>>,
+    left_out: &LeftOut,
 ) -> Result<BoxStream<'static, Result<Item>>> {
     let (source, destination) = (request.source.clone(), request.destination.clone());
     let Some(names) = &request.names else {
-        let (met, from, to) = (Arc::clone(unseen), source.clone(), destination.clone());
+        let (left_out, from, to) = (left_out.clone(), source.clone(), destination.clone());
         let listing = stores.list_what_can_be(&source, move |at, e| {
             let destination = match from.strip(&at) {
                 Some(below) if !below.is_empty() => to.child(below),
                 _ => to.clone(),
             };
-            let mut met = met.lock().unwrap_or_else(PoisonError::into_inner);
-            met.add(destination, e);
+            left_out.add(destination, e);
         })?;
         return Ok(listing
             .map(move |next| {
@@ -255,7 +257,7 @@ fn items(
     for name in names {
         source.join(name)?;
     }
-    let (stores, unseen) = (stores.clone(), Arc::clone(unseen));
+    let (stores, left_out) = (stores.clone(), left_out.clone());
     Ok(futures::stream::iter(names.clone())
         .map(move |name| {
             let (stores, source, destination) =
@@ -276,8 +278,7 @@ fn items(
                     existing: None,
                 })),
                 Ok((_, destination, Err(e))) if !is_missing_bucket(&e) => {
-                    let mut unseen = unseen.lock().unwrap_or_else(PoisonError::into_inner);
-                    unseen.add(destination, e);
+                    left_out.add(destination, e);
                     None
                 }
                 Ok((_, _, Err(e))) | Err(e) => Some(Err(e)),
@@ -292,9 +293,9 @@ fn items(
 fn past_links(
     items: BoxStream<'static, Result<Item>>,
     request: &TreeRequest,
-    unseen: &Arc<Mutex<Unseen>>,
+    left_out: &LeftOut,
 ) -> BoxStream<'static, Result<Item>> {
-    let (root, unseen) = (request.destination.clone(), Arc::clone(unseen));
+    let (root, left_out) = (request.destination.clone(), left_out.clone());
     if root.provider() != Provider::Local {
         return items;
     }
@@ -317,8 +318,7 @@ fn past_links(
                     .during("write")
                     .at(destination)
                     .hint("name the folder that it leads to as a destination of its own, or remove the link");
-                let mut unseen = unseen.lock().unwrap_or_else(PoisonError::into_inner);
-                unseen.add(destination.clone(), e);
+                left_out.add(destination.clone(), e);
                 false
             }
         }

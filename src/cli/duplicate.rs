@@ -339,8 +339,8 @@ async fn tree(request: &TreeRequest, stores: &Stores, ui: &Ui) -> Result<Output>
     })
 }
 
-/// What failed for a reason that may pass, and what was not there, not allowed or nothing to copy (a pipe) while others were done, the same
-/// command can go on with: resumable. Else what the first other failure gives.
+/// What failed for a reason that may pass, and what was not there, not allowed or nothing to copy (a pipe) while others
+/// were done, the same command can go on with: resumable. Else what the first other failure gives.
 fn code(report: &TreeReport) -> u8 {
     let kinds = || report.failures.iter().map(|f| f.error.kind());
     let absent = |k| {

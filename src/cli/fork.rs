@@ -10,6 +10,7 @@ use crate::snapshot::CommitObject;
 use crate::store::Stores;
 use crate::verify::{ReadSnapshot, verify_against};
 
+use super::concurrency::Concurrency;
 use super::plan::What;
 use super::ui::Ui;
 use super::{Output, exit, interrupt};
@@ -26,10 +27,8 @@ pub(super) struct Args {
     /// Print the plan and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Objects under way at once. Left out: 32 on local disk, and on object stores as many as the
-    /// store answers well, up to 256.
-    #[arg(long, value_name = "N")]
-    concurrency: Option<u16>,
+    #[command(flatten)]
+    pub(super) concurrency: Concurrency,
     /// How sure to be of the objects of the fork, those that were already there among them.
     #[arg(long, value_enum, default_value_t = Sure::Size, conflicts_with = "dry_run")]
     verify: Sure,
@@ -43,16 +42,9 @@ enum Sure {
     Content,
 }
 
-impl Args {
-    /// Objects at once, where the user says how many.
-    pub(super) fn objects_at_once(&self) -> Option<usize> {
-        self.concurrency.map(|n| usize::from(n.max(1)))
-    }
-}
-
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let mut request = args.what.request()?;
-    request.execute.objects_at_once = args.objects_at_once();
+    request.execute.objects_at_once = args.concurrency.objects_at_once();
     let planned = fork::plan(stores, &request, ui).await?;
     if args.dry_run {
         return Ok(Output {

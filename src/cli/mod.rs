@@ -6,6 +6,7 @@ mod blob;
 mod claim;
 mod clean;
 mod commit;
+mod concurrency;
 mod duplicate;
 pub mod exit;
 mod fork;
@@ -170,8 +171,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
 fn threads(verb: &Verb) -> Option<usize> {
     const OBJECTS_A_THREAD: usize = 4;
     let objects = match verb {
-        Verb::Run(args) => args.objects_at_once(),
-        Verb::Fork(args) => args.objects_at_once(),
+        Verb::Run(args) => args.concurrency.objects_at_once(),
+        Verb::Fork(args) => args.concurrency.objects_at_once(),
         Verb::Duplicate(args) => args.ceiling(),
         _ => None,
     }?;

@@ -7,6 +7,7 @@ use crate::report::{run_json, run_text};
 use crate::restore::ExecuteOptions;
 use crate::store::Stores;
 
+use super::concurrency::Concurrency;
 use super::ui::Ui;
 use super::{Output, exit, interrupt, location};
 
@@ -24,20 +25,11 @@ pub(super) struct Args {
     /// The shares of all workers, as far as they are not done.
     #[arg(long)]
     all: bool,
-    /// Objects under way at once. Left out: 32 on local disk, and on object stores as many as the
-    /// store answers well, up to 256.
-    #[arg(long, value_name = "N")]
-    concurrency: Option<u16>,
+    #[command(flatten)]
+    pub(super) concurrency: Concurrency,
     /// Read files on other services than the snapshot's own too. Not taken from the plan.
     #[arg(long)]
     other_services: bool,
-}
-
-impl Args {
-    /// Objects at once, where the user says how many.
-    pub(super) fn objects_at_once(&self) -> Option<usize> {
-        self.concurrency.map(|n| usize::from(n.max(1)))
-    }
 }
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
@@ -54,7 +46,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     };
     let options = RunOptions {
         execute: ExecuteOptions {
-            objects_at_once: args.objects_at_once(),
+            objects_at_once: args.concurrency.objects_at_once(),
         },
         other_services: args.other_services,
         plan_at: Some(plan_at),

@@ -199,7 +199,7 @@ impl Work<'_> {
             }
             other => other?,
         };
-        let begun = noted || self.site.is_begun().await?;
+        let begun = noted || self.site.is_pinned().await?;
         let journal = match begun {
             true => Some(self.site.journal().await?),
             false => None,

@@ -138,8 +138,7 @@ pub async fn commit(
             .collect();
         if under_way {
             site.refuse_given_up().await?;
-        }
-        if !under_way {
+        } else {
             match options.trust.copied_by {
                 Some(_) => drop(site.begin_anyway().await?),
                 // No worker has begun, or the fork is of metadata alone.

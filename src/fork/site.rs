@@ -85,7 +85,7 @@ impl<'a> Site<'a> {
     }
 
     /// Does the source have the pin of this fork? One request. Where it cannot be read, there is none.
-    async fn is_pinned(&self) -> Result<bool> {
+    pub(super) async fn is_pinned(&self) -> Result<bool> {
         match is_pinned_by(self.stores, &self.source, &self.pin()).await {
             Err(e) if cannot_be_written(e.kind()) => Ok(false),
             other => other,

@@ -198,7 +198,6 @@ pub async fn run_slice(
     // no use to anybody.
     let (committed, under_way) = tokio::join!(site.is_committed(metadata), site.is_under_way());
     let under_way = under_way?;
-    let given_up = site.refuse_given_up().await;
     // Again where there is no note: it goes when the fork is committed, perhaps between the two answers.
     if committed? || (!under_way && site.is_committed(metadata).await?) {
         site.tidy(&journal).await?;
@@ -216,7 +215,7 @@ pub async fn run_slice(
             "remove that too: `forkpoint abandon PLAN --apply`; or go on: run the workers again",
         ));
     } else {
-        given_up?;
+        site.refuse_given_up().await?;
     }
     let Executed {
         copied,

@@ -1,11 +1,11 @@
 //! What would change a verdict: for each reason and each missing piece of evidence the next step. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::snapshot::RestoreMode;
 use crate::store::Location;
 
-use super::evidence::MissingEvidence;
+use super::evidence::{MissingEvidence, next_steps};
 use super::identity::SnapshotId;
 use super::survey::Node;
 use super::verdict::NeedReason;
@@ -56,8 +56,7 @@ pub(super) fn changes(
             ),
         });
     }
-    let steps: BTreeSet<_> = missing.iter().map(|m| m.next_step()).collect();
-    changes.extend(steps.into_iter().map(|step| step.into_owned()));
+    changes.extend(next_steps(missing));
     changes
 }
 

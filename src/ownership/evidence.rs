@@ -2,6 +2,7 @@
 //! supply it.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -53,6 +54,12 @@ pub enum MissingReason {
     ChangedMeanwhile,
     /// Nobody has named the roots, and those that were guessed need not hold all that may use a savepoint.
     GuessedRoots,
+}
+
+/// The next steps for all that is missing, each once, sorted.
+pub(super) fn next_steps(missing: &[MissingEvidence]) -> Vec<String> {
+    let steps: BTreeSet<_> = missing.iter().map(MissingEvidence::next_step).collect();
+    steps.into_iter().map(Cow::into_owned).collect()
 }
 
 /// Access is refused.

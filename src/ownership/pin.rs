@@ -81,11 +81,7 @@ pub async fn pin(access: &dyn Access, snapshot: &Location, request: &PinRequest)
         Err(e) if e.kind() == ErrorKind::AlreadyExists && request.fork.is_some() => {
             let bytes = access.read(&at, RECORD_LIMIT_BYTES).await?;
             let there: Pin = record::decode(&bytes, &at)?;
-            let is_same = match (&there.fork, &request.fork) {
-                (Some(there), Some(ours)) => there.is_same(ours),
-                _ => false,
-            };
-            if !is_same {
+            if !is_of_same_fork(&there, request) {
                 return Err(e.during("pin"));
             }
         }
@@ -189,10 +185,17 @@ pub(crate) async fn is_pinned_by(
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
         Err(e) => return Err(e),
     };
-    Ok(match (&there.fork, &request.fork) {
-        (Some(there), Some(ours)) => there.is_same(ours),
+    Ok(is_of_same_fork(&there, request))
+}
+
+/// True if both are of one fork, whatever plans its workers go by.
+fn is_of_same_fork(there: &Pin, request: &PinRequest) -> bool {
+    match (&there.fork, &request.fork) {
+        (Some(there), Some(ours)) => {
+            there.fork_id == ours.fork_id && there.destination == ours.destination
+        }
         _ => false,
-    })
+    }
 }
 
 /// The pins of a snapshot. One listing, one read each.

@@ -83,13 +83,6 @@ pub struct PinningFork {
     pub plan: Option<Location>,
 }
 
-impl PinningFork {
-    /// True if both are one fork, whatever plans its workers go by.
-    pub(crate) fn is_same(&self, other: &PinningFork) -> bool {
-        self.fork_id == other.fork_id && self.destination == other.destination
-    }
-}
-
 /// A job has taken a snapshot over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {

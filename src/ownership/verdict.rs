@@ -6,7 +6,7 @@ use crate::snapshot::{Kind, RestoreMode};
 use crate::store::Location;
 
 use super::changes::changes;
-use super::evidence::MissingEvidence;
+use super::evidence::{MissingEvidence, next_steps};
 use super::identity::SnapshotId;
 use super::layout::checkpoint_number;
 use super::lineage::{Amount, Lineage};
@@ -483,8 +483,7 @@ pub fn judge_object(lineage: &Lineage<'_>, id: ObjectId) -> Option<ObjectVerdict
     if !used_by.is_empty() {
         changes.push("it goes with the last snapshot that refers to it".into());
     }
-    let steps: std::collections::BTreeSet<_> = missing.iter().map(|m| m.next_step()).collect();
-    changes.extend(steps.into_iter().map(|step| step.into_owned()));
+    changes.extend(next_steps(&missing));
     Some(ObjectVerdict {
         object,
         bytes: fact.listed.then_some(fact.size),

@@ -40,10 +40,11 @@ impl ShowReport {
 
     /// The objects that are there with another size than the metadata says, and that size.
     pub fn wrong_sizes(&self) -> Vec<(&Object, u64)> {
-        let size = |o: &Object| Some(self.stats.get(&o.location)?.as_ref()?.size);
-        let wrong = |o| Some((o, size(o)?));
-        let objects = self.snapshot.objects.iter().filter_map(wrong);
-        objects.filter(|(o, size)| !o.size.allows(*size)).collect()
+        let wrong = |o| match self.size_as_declared(o) {
+            Some(false) => Some((o, self.stats.get(&o.location)?.as_ref()?.size)),
+            _ => None,
+        };
+        self.snapshot.objects.iter().filter_map(wrong).collect()
     }
 
     fn is_outside(&self, object: &Object) -> bool {

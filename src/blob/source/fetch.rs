@@ -14,10 +14,11 @@ use serde::Serialize;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
-use super::super::client::{SILENCE, Waiting, longest_wait};
+use super::super::client::{Waiting, longest_wait};
 use super::super::key::BlobKey;
 use super::super::local::io_error;
 use super::breaker::Breaker;
+use super::patience::wait_for;
 use super::writing::{FilePart, Part, Writing};
 use super::{BlobSource, ByteStream, SourceError};
 
@@ -281,22 +282,9 @@ async fn next_bytes(
     stream: &mut ByteStream,
     idle: Duration,
 ) -> Result<Option<Result<Bytes>>> {
-    let mut next = stream.next();
-    if idle > SILENCE {
-        if let Ok(next) = tokio::time::timeout(SILENCE, &mut next).await {
-            return Ok(next);
-        }
-        source.waits(&Waiting::Silent {
-            call: format!("the download of {key} from the {}", source.label()),
-            silent: SILENCE,
-            longest: idle - SILENCE,
-        });
-    }
-    let left = match idle > SILENCE {
-        true => idle - SILENCE,
-        false => idle,
-    };
-    tokio::time::timeout(left, next).await.map_err(|_| {
+    let what = || format!("the download of {key} from the {}", source.label());
+    let next = wait_for(source, what, idle, stream.next()).await;
+    next.ok_or_else(|| {
         let text = format!("nothing came for {} s", idle.as_secs_f64());
         Error::new(ErrorKind::Unavailable, text)
     })

@@ -13,11 +13,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Location, Stores};
 
-use super::super::client::{OnWait, SILENCE, Waiting};
+use super::super::client::{OnWait, Waiting};
 use super::super::key::{BlobKey, ClusterId, Digest, JobId, ObjectName};
 use super::super::layout::StorePath;
 use super::super::lifecycle::{Class, JobState, Refusal};
 use super::super::manifest::{LARGEST_MANIFEST, Manifest};
+use super::patience::wait_for;
 use super::{BlobSource, ByteStream, SourceError};
 
 /// A manifest read so short a time ago is not read again because of a blob that it does not have.
@@ -198,28 +199,15 @@ impl BlobSource for HaSource {
     }
 
     async fn open(&self, key: &BlobKey, range: Range<u64>) -> Result<ByteStream, SourceError> {
-        let mut opening = std::pin::pin!(self.open_now(key, range));
-        let soon = SILENCE.min(self.patience);
-        if let Ok(opened) = tokio::time::timeout(soon, &mut opening).await {
-            return opened;
-        }
-        let longest = self.patience - soon;
-        if !longest.is_zero() {
-            self.waits(&Waiting::Silent {
-                call: format!("the look for {key} in the HA store {}", self.root),
-                silent: soon,
-                longest,
-            });
-        }
-        tokio::time::timeout(longest, opening)
-            .await
-            .unwrap_or_else(|_| {
-                let text = format!("no answer for {} s", self.patience.as_secs_f64());
-                let e = Error::new(ErrorKind::Unavailable, text)
-                    .during("read")
-                    .at(&self.root);
-                Err(SourceError::Transient(e, None))
-            })
+        let what = || format!("the look for {key} in the HA store {}", self.root);
+        let opened = wait_for(self, what, self.patience, self.open_now(key, range)).await;
+        opened.unwrap_or_else(|| {
+            let text = format!("no answer for {} s", self.patience.as_secs_f64());
+            let e = Error::new(ErrorKind::Unavailable, text)
+                .during("read")
+                .at(&self.root);
+            Err(SourceError::Transient(e, None))
+        })
     }
 
     fn waits(&self, waiting: &Waiting) {

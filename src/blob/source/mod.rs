@@ -4,6 +4,7 @@
 mod breaker;
 mod fetch;
 mod ha;
+mod patience;
 mod server;
 mod writing;
 
