@@ -141,3 +141,38 @@ async fn a_fork_goes_from_service_to_service_and_back_to_disk() {
         assert_eq!(methods, [Method::Relay]);
     }
 }
+
+/// A small container beside a MinIO may have no certificate of any authority: plain HTTP needs none, and HTTPS says so.
+#[tokio::test]
+async fn without_certificates_plain_http_works_and_https_says_what_is_missing() {
+    let (_dir, here) = temp();
+    let folder = here.local_path().unwrap();
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("file");
+    std::fs::write(&file, b"content").unwrap();
+    let bare = |args: &[&str]| {
+        let mut command = support::command(args);
+        let nowhere = folder.join("nowhere");
+        command.env("SSL_CERT_FILE", &nowhere);
+        command.env("SSL_CERT_DIR", &nowhere);
+        command
+    };
+    for service in [Service::S3, Service::Gcs, Service::Azure] {
+        if !service.is_there("plain HTTP without certificates") {
+            continue;
+        }
+        let to = service.place(0, "bare").join("file").unwrap();
+        let output = bare(&["duplicate", file.to_str().unwrap(), &to.to_string()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+    }
+    let output = bare(&["usage", "s3://bucket/folder"])
+        .env("AWS_ENDPOINT_URL", "https://127.0.0.1:9")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("SSL_CERT_FILE"), "{said}");
+}

@@ -168,10 +168,11 @@ pub async fn run_slice(
     let site = understood.site(stores)?.by_plan(options.plan_at.as_ref());
     let metadata = || understood.metadata();
     // At once: on a cloud each answer takes tens of milliseconds, and a fork may have thousands of workers.
-    let (committed, under_way, given_up) = tokio::join!(
+    let (committed, under_way, given_up, journal) = tokio::join!(
         site.is_committed(metadata),
         site.is_under_way(),
-        site.refuse_given_up()
+        site.refuse_given_up(),
+        site.journal()
     );
     report.committed = committed?;
     if report.committed {
@@ -182,10 +183,13 @@ pub async fn run_slice(
         return Ok(report);
     }
     given_up?;
-    if !under_way? {
-        report.unpinned = site.begin(&understood.places).await?;
-    }
-    let journal = site.journal().await?;
+    let journal = match under_way? {
+        true => journal?,
+        false => {
+            report.unpinned = site.begin(&understood.places).await?;
+            site.journal().await?
+        }
+    };
     let result = execute(stores, &tasks, &journal, &options.execute, progress, cancel).await;
     let executed = match result {
         Ok(executed) => executed,
@@ -196,7 +200,11 @@ pub async fn run_slice(
     };
     // Somebody else may have done this slice too, and committed meanwhile: then these receipts are of
     // no use to anybody.
-    let (committed, under_way) = tokio::join!(site.is_committed(metadata), site.is_under_way());
+    let (committed, under_way, given_up) = tokio::join!(
+        site.is_committed(metadata),
+        site.is_under_way(),
+        site.refuse_given_up()
+    );
     let under_way = under_way?;
     // Again where there is no note: it goes when the fork is committed, perhaps between the two answers.
     if committed? || (!under_way && site.is_committed(metadata).await?) {
@@ -215,7 +223,7 @@ pub async fn run_slice(
             "remove that too: `forkpoint abandon PLAN --apply`; or go on: run the workers again",
         ));
     } else {
-        site.refuse_given_up().await?;
+        given_up?;
     }
     let Executed {
         copied,

@@ -5,6 +5,11 @@ use std::fmt::Display;
 
 use crate::error::{Error, ErrorKind};
 
+/// What rustls says where the system has no certificate of an authority.
+const NO_CERTIFICATES: &str = "No CA certificates were loaded";
+const CERTIFICATES_HINT: &str = "HTTPS needs the certificates of the authorities to trust: install them (the package \
+ca-certificates), or name a file of them in SSL_CERT_FILE";
+
 /// Our error for one of object_store's, naming what was done and to which object.
 pub(crate) fn from_client(
     e: object_store::Error,
@@ -51,6 +56,7 @@ pub(crate) fn from_client(
     match kind {
         ErrorKind::Denied => error.hint(CREDENTIALS_HINT),
         ErrorKind::Full => error.hint(ROOM_HINT),
+        _ if text.contains(NO_CERTIFICATES) => error.hint(CERTIFICATES_HINT),
         _ => error,
     }
 }

@@ -1,17 +1,12 @@
 //! Requests of our own, for what object_store's interface does not offer: copies with conditions
 //! and with answers that are read to the end.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::HeaderMap;
-use object_store::client::{
-    HttpClient, HttpConnector, HttpErrorKind, HttpRequest, ReqwestConnector,
-};
-use object_store::{ClientOptions, RetryConfig};
+use object_store::client::{HttpClient, HttpErrorKind, HttpRequest};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::clock;
@@ -48,52 +43,6 @@ pub(crate) fn encode_key(key: &str) -> String {
 /// A key as one part of a URL path, slashes encoded too.
 pub(crate) fn encode_part(key: &str) -> String {
     utf8_percent_encode(key, KEY_PART).to_string()
-}
-
-/// How the clients of object_store reach their services.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Reach {
-    pub(crate) client: ClientOptions,
-    pub(crate) retry: RetryConfig,
-    pub(crate) connector: SharedConnector,
-}
-
-/// One HTTP client for all buckets that are reached alike: each new one would read the machine's
-/// certificates again, which takes milliseconds, and share no connection.
-#[derive(Clone, Default)]
-pub(crate) struct SharedConnector(Arc<Mutex<HashMap<String, HttpClient>>>);
-
-// Not what the options say: a proxy's address may hold a password.
-impl std::fmt::Debug for SharedConnector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SharedConnector")
-    }
-}
-
-impl HttpConnector for SharedConnector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Options have no equality of their own. All of one connector come from one program's settings,
-        // so what the text leaves out (the content of certificates) is the same for all.
-        let reached = format!("{options:?}");
-        if let Some(client) = clients.get(&reached) {
-            return Ok(client.clone());
-        }
-        let client = ReqwestConnector::default().connect(options)?;
-        clients.insert(reached, client.clone());
-        Ok(client)
-    }
-}
-
-/// A client without a total timeout: a copy may take as long as it takes.
-pub(crate) fn copy_client() -> Result<HttpClient> {
-    let options = ClientOptions::new()
-        .with_allow_http(true)
-        .with_timeout_disabled()
-        .with_connect_timeout(Duration::from_secs(10));
-    ReqwestConnector::default()
-        .connect(&options)
-        .map_err(|e| errors::from_client(e, "open", "the HTTP client"))
 }
 
 /// A full answer of a service.
@@ -378,23 +327,4 @@ pub(crate) fn answered_badly<T>(
         throttled: errors::is_throttle(answer.status, &answer.body),
         after,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_that_are_reached_alike_share_a_client() {
-        let connector = SharedConnector::default();
-        let patient = |seconds| ClientOptions::new().with_timeout(Duration::from_secs(seconds));
-        connector.connect(&patient(120)).unwrap();
-        connector.clone().connect(&patient(120)).unwrap();
-        assert_eq!(connector.0.lock().unwrap().len(), 1);
-        connector.connect(&patient(5)).unwrap();
-        assert_eq!(connector.0.lock().unwrap().len(), 2);
-        let secret = ClientOptions::new().with_proxy_url("http://user:secret@proxy:1");
-        connector.connect(&secret).unwrap();
-        assert_eq!(format!("{connector:?}"), "SharedConnector");
-    }
 }

@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
@@ -26,6 +27,8 @@ use super::{OWN_FOLDER, Stat};
 
 /// Largest journal object that is read, in bytes.
 const LIMIT_BYTES: u64 = 64 * 1024 * 1024;
+/// Journal objects that are read at once.
+const READ_AT_ONCE: usize = 16;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -66,7 +69,7 @@ impl fmt::Debug for Journal {
 
 impl Journal {
     /// The journal `id` below `root`, with all that earlier runs have written. One listing, and one
-    /// read per journal object. A line that does not parse proves nothing and is passed over.
+    /// read per journal object, 16 at once. A line that does not parse proves nothing and is passed over.
     ///
     /// # Errors
     ///
@@ -98,13 +101,23 @@ impl Journal {
         let mut objects = journal.list().await?;
         journal.found = !objects.is_empty();
         objects.sort_by(|(a, _), (b, _)| a.cmp(b));
-        for (at, stat) in objects {
-            // What nobody of us wrote proves nothing.
-            if !journal.is_ours(&at) || stat.size > LIMIT_BYTES {
+        let is_ours = |(at, stat): &(Location, Stat)| {
+            let ours = journal.is_ours(at) && stat.size <= LIMIT_BYTES;
+            if !ours {
+                // What nobody of us wrote proves nothing.
                 tracing::warn!(%at, "a stranger in the journal is passed over");
-                continue;
             }
-            let bytes = match stores.read(&at, LIMIT_BYTES).await {
+            ours
+        };
+        // Many workers leave many objects, which come in their order all the same.
+        let mut contents = stream::iter(objects.into_iter().filter(is_ours))
+            .map(|(at, _)| async move {
+                let read = stores.read(&at, LIMIT_BYTES).await;
+                (at, read)
+            })
+            .buffered(READ_AT_ONCE);
+        while let Some((at, read)) = contents.next().await {
+            let bytes = match read {
                 // Another run has finished meanwhile.
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
                 other => other?,
@@ -118,6 +131,7 @@ impl Journal {
                 }
             }
         }
+        drop(contents);
         Ok(journal)
     }
 

@@ -35,6 +35,7 @@ mod open_uploads;
 mod options;
 mod pacing;
 mod probe;
+mod reach;
 mod receipt;
 mod relay;
 mod s3;

@@ -3,26 +3,26 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use object_store::client::HttpClient;
 use object_store::memory::InMemory;
-use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Error, ErrorKind, Result};
 
 use super::azure::AzureContainer;
 use super::gcs::GcsBucket;
-use super::http::{Reach, SharedConnector, Wire};
+use super::http::Wire;
 use super::location::{Bucket, Location, Provider};
 use super::options::Options;
 use super::pacing::{self, Pacer};
+use super::reach::{Reach, SharedClients};
 use super::s3::S3Bucket;
 use super::stat::Stat;
-use super::{errors, http, local};
+use super::{errors, local};
 
 /// Bytes that pass through this process at once when different stores are bridged, unless the setting
 /// [`RELAY_MEMORY_SETTING`] says otherwise: twelve parts, enough for 1 GB/s at a tenth of a second each.
@@ -42,8 +42,7 @@ struct Shared {
     options: Options,
     opened: Mutex<HashMap<Bucket, Arc<Store>>>,
     memory: Arc<InMemory>,
-    http: OnceLock<HttpClient>,
-    connector: SharedConnector,
+    clients: SharedClients,
     relay: Arc<Semaphore>,
     /// Permits of the relay's budget in all.
     relay_permits: u64,
@@ -56,6 +55,8 @@ pub struct Store {
     pub(crate) bucket: Bucket,
     pub(crate) backend: Backend,
     objects: Option<Arc<dyn ObjectStore>>,
+    /// For our own requests; none where there are none.
+    http: Option<HttpClient>,
     pub(crate) pacer: Pacer,
     /// The service was seen to refuse copies of parts.
     no_part_copy: AtomicBool,
@@ -147,8 +148,7 @@ impl Stores {
             options,
             opened: Mutex::default(),
             memory: Arc::default(),
-            http: OnceLock::new(),
-            connector: SharedConnector::default(),
+            clients: SharedClients::default(),
             relay: Arc::new(Semaphore::new(permits)),
             relay_permits,
             ceiling,
@@ -172,17 +172,8 @@ impl Stores {
     }
 
     fn connect(&self, bucket: Bucket) -> Result<Store> {
-        let reach = Reach {
-            client: ClientOptions::new()
-                .with_timeout(Duration::from_secs(120))
-                .with_connect_timeout(Duration::from_secs(10)),
-            retry: RetryConfig {
-                max_retries: 6,
-                retry_timeout: Duration::from_secs(90),
-                ..RetryConfig::default()
-            },
-            connector: self.0.connector.clone(),
-        };
+        let reach = Reach::by(&self.0.clients);
+        let connector = reach.connector.clone();
         let backend = match bucket.provider {
             Provider::Other => {
                 return Err(Error::new(
@@ -209,10 +200,15 @@ impl Stores {
             Backend::Gcs(gcs) => Some(Arc::new(gcs.store.clone())),
             Backend::Azure(azure) => Some(Arc::new(azure.store.clone())),
         };
+        let http = match &backend {
+            Backend::Local | Backend::Memory(_) => None,
+            Backend::S3(_) | Backend::Gcs(_) | Backend::Azure(_) => Some(connector.client()?),
+        };
         Ok(Store {
             bucket,
             backend,
             objects,
+            http,
             pacer: Pacer::new(self.0.ceiling),
             no_part_copy: AtomicBool::new(false),
             tags_no_checksums: AtomicBool::new(false),
@@ -235,17 +231,12 @@ impl Stores {
     /// What our own requests to `store` go through.
     pub(crate) fn wire<'a>(&'a self, store: &'a Store) -> Result<Wire<'a>> {
         Ok(Wire {
-            http: self.http()?,
+            http: store
+                .http
+                .as_ref()
+                .ok_or_else(|| Error::invalid("this store is asked without HTTP"))?,
             pacer: &store.pacer,
         })
-    }
-
-    pub(crate) fn http(&self) -> Result<&HttpClient> {
-        if let Some(client) = self.0.http.get() {
-            return Ok(client);
-        }
-        let client = http::copy_client()?;
-        Ok(self.0.http.get_or_init(|| client))
     }
 
     /// What relays may hold in memory, all together, in bytes.

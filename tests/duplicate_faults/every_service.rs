@@ -7,7 +7,7 @@ use forkpoint::ErrorKind;
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::restore::{ExecuteOptions, Task, execute};
 use forkpoint::snapshot::Scope;
-use forkpoint::store::{DuplicateOptions, Journal, Method};
+use forkpoint::store::{DuplicateOptions, Journal, Method, Options, Stores};
 
 use crate::fault::{Action, Kind, Rule, Service};
 use crate::{Bench, assert_kind};
@@ -382,4 +382,34 @@ async fn the_objects_of_a_plan_take_one_request_each() {
         assert_eq!(bench.server.log().count(bench.copy_kind()), 0);
     })
     .await;
+}
+
+/// The settings of a service hold for the requests that object_store does not make, too.
+#[tokio::test]
+async fn copies_go_through_the_proxy_that_is_named_for_the_service() {
+    for (service, prefix) in [
+        (Service::S3, "AWS"),
+        (Service::Gcs, "GOOGLE"),
+        (Service::Azure, "AZURE"),
+    ] {
+        let bench = Bench::unknown(service).await;
+        let proxy = bench.server.url(service);
+        let settings = bench.server.settings().into_iter();
+        let options = settings
+            .map(|(name, value)| {
+                (
+                    name,
+                    value.replace(&proxy, "http://only-the-proxy-knows.invalid"),
+                )
+            })
+            .fold(Options::default(), |options, (name, value)| {
+                options.with(name, value)
+            });
+        let stores = Stores::new(options.with(format!("{prefix}_PROXY_URL"), proxy));
+        let (from, to) = (bench.at(0, "a"), bench.at(1, "b"));
+        let options = DuplicateOptions::default();
+        let receipt = stores.duplicate(&from, &to, &options).await.unwrap();
+        assert_ne!(receipt.method, Method::Relay, "{service:?}");
+        assert_eq!(bench.holds(1), Some(true), "{service:?}");
+    }
 }

@@ -9,18 +9,17 @@ use http::{Method as HttpMethod, Request};
 use object_store::azure::{
     AzureAuthorizer, AzureConfigKey, AzureCredential, MicrosoftAzure, MicrosoftAzureBuilder,
 };
-use object_store::client::{HttpRequest, HttpRequestBody};
+use object_store::client::{ClientConfigKey, HttpRequest, HttpRequestBody};
 use object_store::signer::Signer;
 
 use crate::error::{Error, Result};
 
 use super::super::checksum::Md5Sum;
 use super::super::errors;
-use super::super::http::{
-    Answer, Asking, Attempt, Reach, Wire, answered_badly, encode_key, patience,
-};
+use super::super::http::{Answer, Asking, Attempt, Wire, answered_badly, encode_key, patience};
 use super::super::location::{Bucket, Location};
 use super::super::options::{Options, check_endpoint, check_name};
+use super::super::reach::{Reach, needs_no_certificates};
 
 /// One container: object_store's client, and what our own requests need besides.
 pub(crate) struct AzureContainer {
@@ -124,6 +123,15 @@ impl AzureContainer {
         let skip_signature = builder
             .get_config_value(&AzureConfigKey::SkipSignature)
             .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+        let is_set = |key: AzureConfigKey| builder.get_config_value(&key).is_some();
+        let asks_others = !skip_signature
+            && !is_set(AzureConfigKey::AccessKey)
+            && !is_set(AzureConfigKey::SasKey);
+        let proxy = builder.get_config_value(&AzureConfigKey::Client(ClientConfigKey::ProxyUrl));
+        if needs_no_certificates(&endpoint, asks_others, proxy.as_deref()) {
+            let key = AzureConfigKey::Client(ClientConfigKey::NoSystemCertificates);
+            builder = builder.with_config(key, "true");
+        }
         Ok(AzureContainer {
             store: builder.build().map_err(fail)?,
             endpoint: format!("{endpoint}/{}", bucket.name),

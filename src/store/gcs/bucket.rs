@@ -4,15 +4,16 @@ use std::fmt;
 
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Method as HttpMethod, Request};
-use object_store::client::{HttpRequest, HttpRequestBody};
+use object_store::client::{ClientConfigKey, HttpRequest, HttpRequestBody};
 use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
 
 use crate::error::{Error, ErrorKind, Result};
 
 use super::super::errors;
-use super::super::http::{Asking, Attempt, Reach, Wire, answered_badly, encode_part, patience};
+use super::super::http::{Asking, Attempt, Wire, answered_badly, encode_part, patience};
 use super::super::location::Location;
 use super::super::options::{Options, check_endpoint, check_name};
+use super::super::reach::{Reach, needs_no_certificates};
 
 const DEFAULT_ENDPOINT: &str = "https://storage.googleapis.com";
 
@@ -80,10 +81,14 @@ impl GcsBucket {
         check_name(bucket, &format!("gs://{bucket}"))?;
         check_endpoint(&endpoint)?;
         if endpoint.starts_with("http://") {
-            builder = builder.with_config(
-                GoogleConfigKey::Client(object_store::ClientConfigKey::AllowHttp),
-                "true",
-            );
+            builder =
+                builder.with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
+        }
+        let proxy = builder.get_config_value(&GoogleConfigKey::Client(ClientConfigKey::ProxyUrl));
+        let asks_others = options.get("STORAGE_EMULATOR_HOST").is_none();
+        if needs_no_certificates(&endpoint, asks_others, proxy.as_deref()) {
+            let key = GoogleConfigKey::Client(ClientConfigKey::NoSystemCertificates);
+            builder = builder.with_config(key, "true");
         }
         Ok(GcsBucket {
             store: builder.build().map_err(fail)?,

@@ -5,15 +5,16 @@ use std::fmt;
 use http::header::{HeaderName, HeaderValue};
 use http::{Method as HttpMethod, Request};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer};
-use object_store::client::{HttpRequest, HttpRequestBody};
+use object_store::client::{ClientConfigKey, HttpRequest, HttpRequestBody};
 
 use crate::error::{Error, Result};
 
 use super::super::digest::Sha256Sum;
 use super::super::errors;
-use super::super::http::{Reach, encode_key};
+use super::super::http::encode_key;
 use super::super::options::Options;
 use super::super::options::{check_endpoint, check_name};
+use super::super::reach::{Reach, needs_no_certificates};
 
 /// One bucket: object_store's client, and what our own requests need besides.
 pub(crate) struct S3Bucket {
@@ -66,6 +67,11 @@ impl S3Bucket {
         }
         let setting = |key| builder.get_config_value(&key);
         let is_on = |key| setting(key).is_some_and(|v| v.eq_ignore_ascii_case("true"));
+        let asks_others = setting(AmazonS3ConfigKey::AccessKeyId).is_none()
+            && !is_on(AmazonS3ConfigKey::SkipSignature);
+        let proxy = setting(AmazonS3ConfigKey::Client(ClientConfigKey::ProxyUrl));
+        let no_certificates =
+            endpoint.is_some_and(|at| needs_no_certificates(at, asks_others, proxy.as_deref()));
         let region = setting(AmazonS3ConfigKey::Region)
             .or_else(|| options.get("AWS_DEFAULT_REGION").map(str::to_string))
             .unwrap_or_else(|| "us-east-1".to_string());
@@ -98,14 +104,23 @@ impl S3Bucket {
                 }
             }
         }
+        let customer_keys = encryption_name == "sse-c";
+        let (request_payer, skip_signature) = (
+            is_on(AmazonS3ConfigKey::RequestPayer),
+            is_on(AmazonS3ConfigKey::SkipSignature),
+        );
+        if no_certificates {
+            let key = AmazonS3ConfigKey::Client(ClientConfigKey::NoSystemCertificates);
+            builder = builder.with_config(key, "true");
+        }
         Ok(S3Bucket {
             endpoint,
             region,
             bucket: bucket.to_string(),
-            request_payer: is_on(AmazonS3ConfigKey::RequestPayer),
-            skip_signature: is_on(AmazonS3ConfigKey::SkipSignature),
+            request_payer,
+            skip_signature,
             encryption,
-            customer_keys: encryption_name == "sse-c",
+            customer_keys,
             store: builder.build().map_err(fail)?,
         })
     }
@@ -184,6 +199,7 @@ impl S3Bucket {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::reach::SharedClients;
     use super::*;
 
     #[tokio::test]
@@ -191,7 +207,7 @@ mod tests {
         let options = Options::default()
             .with("AWS_ACCESS_KEY_ID", "id")
             .with("AWS_SECRET_ACCESS_KEY", "secret");
-        let bucket = S3Bucket::open("b", &options, Reach::default()).unwrap();
+        let bucket = S3Bucket::open("b", &options, Reach::by(&SharedClients::default())).unwrap();
         let request = || {
             let mut request = bucket.request(HttpMethod::PUT, "key", "").unwrap();
             *request.body_mut() = bytes::Bytes::from_static(b"abc").into();
