@@ -68,14 +68,27 @@ pub(crate) enum NoAnswer {
     Lost(String),
 }
 
-/// How long to wait for the answer to an upload of `size` bytes: at 100 kB/s it is still let through.
-pub(crate) fn upload_patience(size: u64) -> Duration {
-    Duration::from_secs(120 + size / 100_000)
+/// What a request is to the service, and how long its answer may take therefore.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    time: Duration,
+    bytes: u64,
 }
 
-/// How long to wait for the answer to a copy of `size` bytes.
-pub(crate) fn patience(size: u64) -> Duration {
-    Duration::from_secs(60 + size / SLOWEST_COPY_BYTES_PER_SECOND)
+/// That for an upload of `size` bytes: at 100 kB/s it is still let through.
+pub(crate) fn upload_patience(size: u64) -> Patience {
+    Patience {
+        time: Duration::from_secs(120 + size / 100_000),
+        bytes: size,
+    }
+}
+
+/// That for a copy of `size` bytes.
+pub(crate) fn patience(size: u64) -> Patience {
+    Patience {
+        time: Duration::from_secs(60 + size / SLOWEST_COPY_BYTES_PER_SECOND),
+        bytes: size,
+    }
 }
 
 /// Sends one request and reads its whole answer.
@@ -218,17 +231,17 @@ impl Wire<'_> {
     pub(crate) async fn attempt<T, F: Future<Output = Attempt<T>>>(
         self,
         request: impl Future<Output = Result<HttpRequest>>,
-        patience: Duration,
+        patience: Patience,
         operation: &'static str,
         at: &Location,
         judge: impl FnOnce(Answer) -> F,
     ) -> Attempt<T> {
-        let turn = self.pacer.begin().await;
+        let turn = self.pacer.begin(patience.bytes).await;
         let request = match request.await {
             Ok(request) => request,
             Err(e) => return Attempt::Failed(e),
         };
-        match send(self.http, request, patience).await {
+        match send(self.http, request, patience.time).await {
             Ok(answer) => {
                 match errors::is_throttle(answer.status, &answer.body) {
                     true => turn.throttled(),
@@ -249,7 +262,7 @@ pub(crate) struct Asking<'a> {
     /// To which object.
     pub(crate) at: &'a Location,
     /// How long to wait for the answer.
-    pub(crate) patience: Duration,
+    pub(crate) patience: Patience,
 }
 
 impl Wire<'_> {

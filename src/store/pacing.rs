@@ -1,7 +1,8 @@
 //! How many requests go to one bucket at once, and how fast: learned from its answers.
 //!
 //! The number in flight begins small and doubles with each clean round (slow start) until the
-//! store's latency rises or it asks us to slow down; from then on it grows by a few a round. A store
+//! store's latency rises or it asks us to slow down; from then on it grows by a few a round. Of requests that
+//! move many bytes fewer begin, as each is more work to a small server. A store
 //! that says 503 or 429 is then asked at the rate at which it has just been answering, a little
 //! more each moment, so that the limit is found again without running into it again and again.
 //!
@@ -15,8 +16,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::clock;
 
-/// Requests in flight at the start.
+/// Shares in flight at the start: a request is one, or more if it moves many bytes.
 const FIRST_LIMIT: usize = 32;
+/// A request is one share for each of so many bytes...
+const SHARE_BYTES: u64 = 16 * 1024 * 1024;
+/// ...and at most so many.
+const MOST_SHARES: usize = 4;
 /// Requests in flight at most, unless set otherwise.
 pub(crate) const CEILING: usize = 256;
 /// Growth a round once slow start is over.
@@ -42,7 +47,9 @@ pub(crate) struct Learner {
     limit: usize,
     ceiling: usize,
     doubling: bool,
+    /// Shares answered in this round, and how many answers they were.
     in_round: usize,
+    answers: u32,
     round_latency: Duration,
     lowest_latency: Option<Duration>,
     /// Requests a second; none until the store first asked us to slow down.
@@ -54,12 +61,15 @@ pub(crate) struct Learner {
 }
 
 impl Learner {
+    /// For at most `ceiling` requests, whatever they move.
     pub(crate) fn new(now: Instant, ceiling: usize) -> Learner {
+        let ceiling = ceiling.max(1).saturating_mul(MOST_SHARES);
         Learner {
-            limit: FIRST_LIMIT.min(ceiling.max(1)),
-            ceiling: ceiling.max(1),
+            limit: FIRST_LIMIT.min(ceiling),
+            ceiling,
             doubling: true,
             in_round: 0,
+            answers: 0,
             round_latency: Duration::ZERO,
             lowest_latency: None,
             rate: None,
@@ -70,6 +80,7 @@ impl Learner {
         }
     }
 
+    /// Shares that may be in flight.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
@@ -78,8 +89,8 @@ impl Learner {
         self.rate
     }
 
-    /// A request that began at `began` was answered well at `now`.
-    pub(crate) fn succeeded(&mut self, began: Instant, now: Instant) {
+    /// A request of so many `shares` that began at `began` was answered well at `now`.
+    pub(crate) fn succeeded(&mut self, shares: usize, began: Instant, now: Instant) {
         self.successes.push_back(now);
         self.forget_old(now);
         if let Some(rate) = self.rate {
@@ -93,7 +104,8 @@ impl Learner {
                 self.rate = Some(self.rate.unwrap_or(rate) * growth);
             }
         }
-        self.in_round += 1;
+        self.in_round += shares;
+        self.answers += 1;
         self.round_latency += now.duration_since(began);
         if self.in_round >= self.limit {
             self.end_round();
@@ -101,10 +113,11 @@ impl Learner {
     }
 
     fn end_round(&mut self) {
-        let typical = self.round_latency / u32::try_from(self.in_round.max(1)).unwrap_or(u32::MAX);
+        let typical = self.round_latency / self.answers.max(1);
         let lowest = self.lowest_latency.map_or(typical, |l| l.min(typical));
         self.lowest_latency = Some(lowest);
         self.in_round = 0;
+        self.answers = 0;
         self.round_latency = Duration::ZERO;
         let strained = typical.as_secs_f64() > lowest.as_secs_f64() * LATENCY_FACTOR;
         if strained {
@@ -142,6 +155,7 @@ impl Learner {
         self.cuts += 1;
         self.grown = now;
         self.in_round = 0;
+        self.answers = 0;
         self.round_latency = Duration::ZERO;
     }
 
@@ -156,10 +170,19 @@ impl Learner {
     }
 }
 
+/// What a request that moves so many bytes counts.
+fn shares_of(bytes: u64) -> usize {
+    let shares = usize::try_from(bytes.div_ceil(SHARE_BYTES)).unwrap_or(MOST_SHARES);
+    shares.clamp(1, MOST_SHARES)
+}
+
 /// Makes the requests to one bucket wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Pacer {
-    slots: Arc<Semaphore>,
+    /// As many as requests may be in flight, whatever was learned.
+    requests: Arc<Semaphore>,
+    /// As many as shares may be in flight, as was learned.
+    shares: Arc<Semaphore>,
     state: Mutex<State>,
     /// When the last request began, where a rate is kept.
     gate: tokio::sync::Mutex<Instant>,
@@ -178,16 +201,20 @@ impl Pacer {
         let learner = Learner::new(now, ceiling);
         let permits = learner.limit();
         Pacer {
-            slots: Arc::new(Semaphore::new(permits)),
+            requests: Arc::new(Semaphore::new(ceiling.max(1))),
+            shares: Arc::new(Semaphore::new(permits)),
             state: Mutex::new(State { learner, permits }),
             gate: tokio::sync::Mutex::new(now),
         }
     }
 
-    /// Waits until one more request may begin.
-    pub(crate) async fn begin(&self) -> Turn<'_> {
-        // Fails only when the semaphore is closed, which it never is.
-        let permit = Arc::clone(&self.slots).acquire_owned().await.ok();
+    /// Waits until one more request, which moves so many `bytes`, may begin.
+    pub(crate) async fn begin(&self, bytes: u64) -> Turn<'_> {
+        let shares = shares_of(bytes).min(self.with_state(|state| state.permits));
+        let many = u32::try_from(shares).unwrap_or(1);
+        // They fail only when the semaphore is closed, which it never is.
+        let request = Arc::clone(&self.requests).acquire_owned().await.ok();
+        let held = Arc::clone(&self.shares).acquire_many_owned(many).await.ok();
         if self.with_state(|state| state.learner.rate()).is_some() {
             // One at a time, so that a rate that has changed holds for all who wait.
             let mut last = self.gate.lock().await;
@@ -203,8 +230,9 @@ impl Pacer {
         }
         Turn {
             pacer: self,
+            shares,
             began: Instant::now(),
-            _permit: permit,
+            _permits: (request, held),
         }
     }
 
@@ -217,7 +245,7 @@ impl Pacer {
             act(&mut state.learner, Instant::now());
             let limit = state.learner.limit();
             if limit > state.permits {
-                self.slots.add_permits(limit - state.permits);
+                self.shares.add_permits(limit - state.permits);
                 state.permits = limit;
             }
         });
@@ -228,15 +256,16 @@ impl Pacer {
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pacer: &'a Pacer,
+    shares: usize,
     began: Instant,
-    _permit: Option<OwnedSemaphorePermit>,
+    _permits: (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>),
 }
 
 impl Turn<'_> {
     /// The request was answered, and not with "slow down".
     pub(crate) fn answered(self) {
         self.pacer
-            .learn(|learner, now| learner.succeeded(self.began, now));
+            .learn(|learner, now| learner.succeeded(self.shares, self.began, now));
     }
 
     /// The request was answered with "slow down".
@@ -249,6 +278,47 @@ impl Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_large_requests_fewer_begin_and_as_many_come_to_be_in_flight() {
+        let mib = 1024 * 1024;
+        let shares = [0, mib, 16 * mib, 16 * mib + 1, 64 * mib, 5 << 30].map(shares_of);
+        assert_eq!(shares, [1, 1, 1, 2, 4, 4]);
+        let start = Instant::now();
+        let mut learner = Learner::new(start, CEILING);
+        let in_flight = |learner: &Learner| learner.limit() / shares_of(64 * mib);
+        assert_eq!(in_flight(&learner), 8);
+        for _ in 0..8 {
+            learner.succeeded(4, start, start + Duration::from_millis(500));
+        }
+        assert_eq!(in_flight(&learner), 16);
+        for _ in 0..1000 {
+            learner.succeeded(4, start, start + Duration::from_millis(500));
+        }
+        assert_eq!(in_flight(&learner), CEILING);
+    }
+
+    #[tokio::test]
+    async fn a_large_request_waits_for_its_shares_and_never_for_more_than_there_are() {
+        let bytes = 64 << 20;
+        let pacer = Pacer::new(CEILING);
+        let mut turns = Vec::new();
+        for _ in 0..8 {
+            turns.push(pacer.begin(bytes).await);
+        }
+        let soon = Duration::from_millis(20);
+        assert!(tokio::time::timeout(soon, pacer.begin(0)).await.is_err());
+        turns.pop();
+        for _ in 0..4 {
+            turns.push(pacer.begin(0).await);
+        }
+        // Where one request at a time is allowed, it is let through.
+        let pacer = Pacer::new(1);
+        let only = pacer.begin(bytes).await;
+        assert!(tokio::time::timeout(soon, pacer.begin(0)).await.is_err());
+        drop(only);
+        pacer.begin(0).await.answered();
+    }
 
     /// Runs requests of `latency` against a store that answers `cap` a second well (0: all), for
     /// `seconds`; returns goodput a second and the share of throttled requests, after the first
@@ -274,13 +344,13 @@ mod tests {
                 if cap == 0 || tokens >= 1.0 {
                     tokens -= 1.0;
                     good += u32::from(counts);
-                    learner.succeeded(began, now);
+                    learner.succeeded(1, began, now);
                 } else {
                     bad += u32::from(counts);
                     learner.throttled(began, now);
                 }
             }
-            while in_flight.len() < learner.limit() && next <= now {
+            while in_flight.len() < learner.limit().min(CEILING) && next <= now {
                 in_flight.push_back(now);
                 next = match learner.rate() {
                     Some(rate) => {
@@ -319,7 +389,7 @@ mod tests {
         let start = Instant::now();
         let mut learner = Learner::new(start, CEILING);
         for n in 0..100 {
-            learner.succeeded(start, start + Duration::from_millis(n * 10));
+            learner.succeeded(1, start, start + Duration::from_millis(n * 10));
         }
         let now = start + Duration::from_secs(1);
         learner.throttled(start + Duration::from_millis(990), now);
