@@ -7,11 +7,13 @@
 
 #[path = "blob_client/served.rs"]
 mod served;
+#[path = "support/waits.rs"]
+mod waits;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forkpoint::ErrorKind;
 use forkpoint::blob::client::BlobClient;
@@ -24,17 +26,10 @@ use futures::future::join_all;
 use served::{
     Proxy, Served, Trick, bytes, cache, cache_config, files, job, key, quick, source, tamper,
 };
+use waits::until;
 
 fn blobs(cache: &Path) -> Vec<PathBuf> {
     files(&cache.join("jobs"))
-}
-
-async fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !is() {
-        assert!(Instant::now() < end, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,7 +82,7 @@ async fn a_fetch_goes_on_while_anybody_waits_and_ends_with_the_last() {
     let mut config = cache_config(dir.path());
     config.idle_timeout = Duration::from_secs(20);
     let mut client = quick(proxy.address);
-    client.idle_timeout = Duration::from_millis(300);
+    client.idle_timeout = Duration::from_secs(2);
     let from: Arc<dyn BlobSource> = Arc::new(forkpoint::blob::ServerSource::new(
         BlobClient::new(client).unwrap(),
     ));
@@ -97,8 +92,8 @@ async fn a_fetch_goes_on_while_anybody_waits_and_ends_with_the_last() {
         tokio::spawn(async move { cache.attach(&j).get(&digest).await.map(|_| ()) })
     };
     let (first, second) = (ask(Arc::clone(&cache)), ask(Arc::clone(&cache)));
-    until("a fetch begins", || {
-        proxy.connections.load(Ordering::SeqCst) == 1
+    until("both wait for one fetch", || {
+        proxy.connections.load(Ordering::SeqCst) == 1 && cache.stats().joined == 1
     })
     .await;
     first.abort();
@@ -428,8 +423,10 @@ async fn files_stay_while_a_guard_lives_and_an_interval_longer() {
     assert_eq!((cache.stats().files, blobs(dir.path()).len()), (0, 0));
 
     // What a process before left is verified before its first use, and goes if nobody needs it.
-    cache.attach(&j).get(&jar).await.unwrap();
+    let guard = cache.attach(&j);
+    guard.get(&jar).await.unwrap();
     cache.close().await.unwrap();
+    drop(guard);
     tamper(&blobs(dir.path())[0], |b| b[0] ^= 1);
     std::fs::write(dir.path().join("tmp/0000000000000001.part"), b"half").unwrap();
     config.retention = Duration::from_secs(60);

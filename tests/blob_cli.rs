@@ -6,12 +6,15 @@
 
 #[path = "support/serving.rs"]
 mod serving;
+#[path = "support/waits.rs"]
+mod waits;
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
 use serving::Serving;
+use waits::until_here;
 
 /// Runs a verb that needs no server.
 fn alone(args: &[&str]) -> (i32, String) {
@@ -265,14 +268,6 @@ fn ask(url: &str, path: &str) -> String {
     answer
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !holds() {
-        assert!(begun.elapsed().as_secs() < 60, "{what}");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-}
-
 /// An idle server notices by itself what would make the next upload fail.
 #[test]
 fn readiness_tells_of_the_ha_store_and_of_another_owner() {
@@ -282,28 +277,28 @@ fn readiness_tells_of_the_ha_store_and_of_another_owner() {
     let ready = |url: &str| ask(url, "/readyz");
     assert!(ready(&first.url).starts_with("HTTP/1.1 200"));
     std::fs::rename(at("ha"), at("ha-gone")).unwrap();
-    until("the HA store is gone", || {
+    until_here("the HA store is gone", || {
         ready(&first.url).contains("mounted")
     });
     assert!(ready(&first.url).starts_with("HTTP/1.1 503"));
     assert!(ask(&first.url, "/livez").starts_with("HTTP/1.1 200"));
     std::fs::rename(at("ha-gone"), at("ha")).unwrap();
-    until("it is back", || {
+    until_here("it is back", || {
         ready(&first.url).starts_with("HTTP/1.1 200")
     });
     std::fs::rename(at("data"), at("data-gone")).unwrap();
-    until("the local directory is gone", || {
+    until_here("the local directory is gone", || {
         ready(&first.url).contains("look at")
     });
     std::fs::rename(at("data-gone"), at("data")).unwrap();
-    until("it is back", || {
+    until_here("it is back", || {
         ready(&first.url).starts_with("HTTP/1.1 200")
     });
     let second = Serving::start_at(&at("other"), &at("ha"));
-    until("the first has noticed", || {
+    until_here("the first has noticed", || {
         ready(&first.url).contains("another owner has taken over")
     });
-    until("it says so", || {
+    until_here("it says so", || {
         first.said.lock().unwrap().contains("taken over by epoch 2")
     });
     assert!(ready(&second.url).starts_with("HTTP/1.1 200"));

@@ -315,7 +315,8 @@ async fn calls_are_repeated_until_there_is_an_answer_and_not_for_ever() {
     let began = Instant::now();
     let silent = BlobClient::new(config).unwrap().jobs().await.unwrap_err();
     assert_eq!(silent.kind(), ErrorKind::Unavailable, "{silent}");
-    assert!(began.elapsed() < Duration::from_secs(5));
+    // Three times the idle time of a client that was not told otherwise.
+    assert!(began.elapsed() < Duration::from_secs(15));
     assert_eq!(proxy.connections.load(Ordering::SeqCst), 3);
     // What is refused is not repeated.
     let proxy = Proxy::start(served.address, &[Trick::Fair]).await;

@@ -10,6 +10,8 @@ use std::path::Path;
 use forkpoint::snapshot::CommitObject;
 use forkpoint::store::Location;
 use serde_json::{Value, json};
+use support::turns::signal;
+use support::waits::until_asked;
 use support::{
     Service, at, command, emulator_stores, fixture, fixtures, local_stores, manifest, run,
     run_json, synthetic, temp,
@@ -628,24 +630,20 @@ async fn a_probe_that_is_stopped_leaves_nothing_either() {
         return;
     }
     let at = Service::S3.place(0, "stopped-probe");
-    let mut child = support::command(&["probe", &at.to_string(), "--rounds", "3"])
+    // More rounds than it comes to.
+    let mut child = support::command(&["probe", &at.to_string(), "--rounds", "1000"])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
     let stores = emulator_stores();
     // Until one of the larger objects is being written.
-    for _ in 0..600 {
-        let uploads = stores.open_uploads(&at).await.unwrap();
-        if !uploads.is_empty() || child.try_wait().unwrap().is_some() {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    let asked = std::process::Command::new("kill")
-        .args(["-TERM", &child.id().to_string()])
-        .status();
-    assert!(asked.unwrap().success());
+    until_asked("an upload is open", async || {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
+        !stores.open_uploads(&at).await.unwrap().is_empty()
+    })
+    .await;
+    signal(&child, "TERM");
     let ended = tokio::task::spawn_blocking(move || child.wait().unwrap()).await;
     assert_eq!(ended.unwrap().code(), Some(6));
     assert!(stores.list(&at).await.unwrap().is_empty());

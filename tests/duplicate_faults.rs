@@ -18,6 +18,8 @@ mod relay;
 mod s3;
 #[path = "duplicate_faults/secrets.rs"]
 mod secrets;
+#[path = "support/waits.rs"]
+mod waits;
 
 use fault::{Action, Content, FaultServer, Kind, Meta, Rule, Service};
 use forkpoint::store::{DuplicateOptions, Existing, Location, Receipt, Stat, Stores};

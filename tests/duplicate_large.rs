@@ -4,11 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
 
 mod fault;
+#[path = "support/waits.rs"]
+mod waits;
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fault::{BUCKETS, FaultServer, Kind, Service};
+use fault::{Action, BUCKETS, FaultServer, Gate, Kind, Rule, Service};
+use waits::until;
 
 const GIB: u64 = 1024 * 1024 * 1024;
 const SIZE: u64 = 64 * GIB;
@@ -42,12 +45,22 @@ fn duplicate(server: &FaultServer) -> Command {
     command
 }
 
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < deadline, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Kills one after this many parts: the others hang.
+async fn killed_after(parts: u64, server: &FaultServer) {
+    let hang = Action::Wait(Gate::new());
+    server.add(Rule::on(Kind::CopyPart, hang).after(parts));
+    let mut child = duplicate(server)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the parts before the kill are there", || {
+        server.log().count(Kind::CopyPart) == parts
+    })
+    .await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    server.faults().clear_rules();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,20 +68,8 @@ async fn a_killed_copy_of_64_gib_goes_on_with_the_missing_parts() {
     let server = FaultServer::start().await;
     server.put_seed(Service::S3, BUCKETS[0], "large", 7, SIZE);
     server.faults().latency = Duration::from_millis(50);
-    let mut child = duplicate(&server)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    wait_for("half of the parts", || {
-        server.log().count(Kind::CopyPart) >= PARTS / 2
-    });
-    child.kill().unwrap();
-    child.wait().unwrap();
-    // What was under way at the kill may still be done by the service.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    killed_after(PARTS / 2, &server).await;
     let before = server.log().count(Kind::CopyPart);
-    assert!(before < PARTS, "the kill came too late");
     assert_eq!(server.open_uploads(Service::S3, BUCKETS[1]).len(), 1);
 
     let output = duplicate(&server).output().unwrap();
@@ -98,15 +99,7 @@ async fn an_upload_whose_source_has_changed_is_begun_anew() {
     let server = FaultServer::start().await;
     server.put_seed(Service::S3, BUCKETS[0], "large", 7, SIZE);
     server.faults().latency = Duration::from_millis(50);
-    let mut child = duplicate(&server)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    wait_for("some parts", || server.log().count(Kind::CopyPart) >= 20);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    killed_after(20, &server).await;
     server.put_seed(Service::S3, BUCKETS[0], "large", 8, SIZE);
     let output = duplicate(&server).output().unwrap();
     assert_eq!(
@@ -122,7 +115,6 @@ async fn an_upload_whose_source_has_changed_is_begun_anew() {
 /// A part that fails for good ends the upload: nothing is left that costs money.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_in_parts_that_fails_leaves_no_upload() {
-    use fault::{Action, Rule};
     let server = FaultServer::start().await;
     server.put_seed(Service::S3, BUCKETS[0], "large", 7, SIZE);
     let denied = Action::Fail {

@@ -14,3 +14,5 @@ mod gcs;
 mod knobs;
 #[path = "fault_server/s3.rs"]
 mod s3;
+#[path = "support/waits.rs"]
+mod waits;

@@ -6,11 +6,11 @@
 mod support;
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use forkpoint::progress::Silent;
 use forkpoint::store::{Location, Stores};
 use forkpoint::verify::verify;
+use support::turns::{go_on, run_until, signal};
 use support::{
     Service, command, emulator_stores, local_stores, manifest, run_json, synthetic, temp,
 };
@@ -33,31 +33,26 @@ async fn kill_and_resume(stores: &Stores, root: &Location, objects: usize, size:
     let mut cut_short = 0;
     for moment in 1..=MOMENTS {
         let target = root.join(&format!("killed-{moment}")).unwrap();
-        let mut child = command(&["fork", &source, &target.to_string(), "--concurrency", "4"])
+        let child = command(&["fork", &source, &target.to_string(), "--concurrency", "4"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        let mut children = [child];
         // Killed when so much is there, or soon after the beginning for the first one.
         let wanted = objects * (moment as usize - 1) / MOMENTS as usize;
-        while child.try_wait().unwrap().is_none() {
-            let there = stores
-                .list(&target.join("shared").unwrap())
-                .await
-                .map_or(0, |l| l.len());
-            if there >= wanted.max(1) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let shared = target.join("shared").unwrap();
+        let so_far = async || {
+            let there = stores.list(&shared).await.map_or(0, |l| l.len());
+            there >= wanted.max(1)
+        };
+        run_until(&mut children, "enough objects are copied", so_far).await;
+        let [mut child] = children;
         let running = child.try_wait().unwrap().is_none();
         child.kill().unwrap();
         child.wait().unwrap();
 
-        let before = stores
-            .list(&target.join("shared").unwrap())
-            .await
-            .map_or(0, |l| l.len());
+        let before = stores.list(&shared).await.map_or(0, |l| l.len());
         let committed = stores
             .find(&target.join("chk-7/_metadata").unwrap())
             .await
@@ -167,17 +162,15 @@ async fn an_interrupted_fork_says_how_to_go_on() {
     .stderr(Stdio::piped())
     .spawn()
     .unwrap();
-    // Wait until it is at work.
     let shared = target.join("shared").unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while stores.list(&shared).await.unwrap().is_empty() {
-        assert!(Instant::now() < deadline, "the fork does not start");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::process::Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .unwrap();
+    let mut children = [child];
+    run_until(&mut children, "the fork is at work", async || {
+        !stores.list(&shared).await.unwrap().is_empty()
+    })
+    .await;
+    signal(&children[0], "INT");
+    go_on(&mut children);
+    let [child] = children;
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(6), "{said}");

@@ -24,6 +24,7 @@ use forkpoint::snapshot::CommitObject;
 use forkpoint::store::{BatchOptions, DuplicateOptions, Item, Journal, Location, Stores};
 use forkpoint::verify::verify;
 use serde_json::{Value, json};
+use support::turns::{go_on, run_until, signal};
 use support::{
     Service, command, delete_all, emulator_stores, fixture, fixtures, local_stores, manifest, run,
     run_json, synthetic, temp,
@@ -226,11 +227,10 @@ async fn four_workers(stores: &Stores, root: &Location, plan_at: &Location, obje
 
     let mut doomed: Vec<Child> = KILLED.iter().map(|w| start(&plan_text, *w)).collect();
     let others: Vec<Child> = [0, 3, 3].iter().map(|w| start(&plan_text, *w)).collect();
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while there().await < killed.len() / 3 {
-        assert!(Instant::now() < deadline, "the workers do not start");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    run_until(&mut doomed, "a third is copied", async || {
+        there().await >= killed.len() / 3
+    })
+    .await;
     for child in &mut doomed {
         child.kill().unwrap();
     }
@@ -532,15 +532,14 @@ async fn a_worker_that_is_asked_to_end_finishes_what_is_under_way() {
         .spawn()
         .unwrap();
     let shared = target.join("shared").unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while stores.list(&shared).await.unwrap().is_empty() {
-        assert!(Instant::now() < deadline, "the worker does not start");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let asked = std::process::Command::new("kill")
-        .args(["-TERM", &child.id().to_string()])
-        .status();
-    assert!(asked.unwrap().success());
+    let mut children = [child];
+    run_until(&mut children, "the worker is at work", async || {
+        !stores.list(&shared).await.unwrap().is_empty()
+    })
+    .await;
+    signal(&children[0], "TERM");
+    go_on(&mut children);
+    let [child] = children;
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(6), "{said}");

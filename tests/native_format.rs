@@ -310,8 +310,8 @@ async fn a_manifest_that_is_too_large_is_not_read() {
     let folder = dir.path().join("chk-1");
     std::fs::create_dir_all(&folder).unwrap();
     let file = std::fs::File::create(folder.join(COMMIT_OBJECT)).unwrap();
-    file.set_len(MANIFEST_LIMIT_BYTES + 1).unwrap();
-    let before = std::time::Instant::now();
+    // One byte too much would do; of this much reading would not end.
+    file.set_len(MANIFEST_LIMIT_BYTES << 14).unwrap();
     let e = CommitObject::read(&stores, &root.join("chk-1").unwrap())
         .await
         .unwrap_err();
@@ -319,7 +319,6 @@ async fn a_manifest_that_is_too_large_is_not_read() {
         e.to_string().contains(&MANIFEST_LIMIT_BYTES.to_string()),
         "{e}"
     );
-    assert!(before.elapsed().as_secs() < 5);
     // A clean sees it, and deletes nothing.
     let (code, _) = run_json(&["usage", &root.to_string()]);
     assert_eq!(code, 4);

@@ -23,6 +23,7 @@ use forkpoint::writer::{
 use support::engine::{
     checkpoint, content, done, fetch_all, fresh, from, job, round, start, write_all, write_part,
 };
+use support::waits::until;
 use support::{Service, delete_all, emulator_stores, local_stores, run, run_json, temp};
 
 /// The offset that a restored job goes on from.
@@ -662,7 +663,7 @@ async fn an_attempt_whose_time_is_up_neither_writes_nor_commits() {
     let (_dir, root) = temp();
     let (stores, home) = (local_stores(), root.join("orders").unwrap());
     let short = JobOptions {
-        timeout: Duration::from_millis(400),
+        timeout: Duration::from_secs(4),
         ..JobOptions::default()
     };
     let (running, _) = Job::start(&stores, &home, &job(), &Start::newest(), short)
@@ -676,8 +677,7 @@ async fn an_attempt_whose_time_is_up_neither_writes_nor_commits() {
         incomplete.commit(&Details::default()).await.unwrap_err()
     };
     assert_eq!(e.kind(), ErrorKind::Incomplete);
-    tokio::time::sleep(Duration::from_millis(450)).await;
-    assert!(attempt.is_expired());
+    until("its time is up", || attempt.is_expired()).await;
     let order = attempt.order("source", 0).unwrap();
     let e = write_part(&stores, order, vec![]).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Refused);

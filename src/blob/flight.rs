@@ -85,22 +85,26 @@ impl<T: Clone + Send + Sync + 'static, E: Told> Flights<T, E> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the work on `key` that is under way, or for a new one that `begin` gives. The second value is
-    /// true for who joined.
+    /// Waits for the work on `key` that is under way, or for a new one that `begin` gives. Calls `joins` before it
+    /// waits for what others have begun.
     pub(crate) async fn join<F>(
         &self,
         key: &BlobKey,
         begin: impl FnOnce() -> F,
-    ) -> (Result<T, E>, bool)
+        joins: impl FnOnce(),
+    ) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        let (flight, joined) = {
+        let flight = {
             let mut all = self.all();
             let under_way = all.get(key).and_then(Weak::upgrade);
             // One that has ended but is not taken off yet is not joined: its failure is not remembered.
             match under_way.filter(|f| f.outcome.borrow().is_none()) {
-                Some(flight) => (flight, true),
+                Some(flight) => {
+                    joins();
+                    flight
+                }
                 None => {
                     all.retain(|_, f| f.strong_count() > 0);
                     let (tell, outcome) = watch::channel(None);
@@ -117,7 +121,7 @@ impl<T: Clone + Send + Sync + 'static, E: Told> Flights<T, E> {
                     });
                     let _ = flight.task.set(task.abort_handle());
                     all.insert(key.clone(), Arc::downgrade(&flight));
-                    (flight, false)
+                    flight
                 }
             }
         };
@@ -135,6 +139,6 @@ impl<T: Clone + Send + Sync + 'static, E: Told> Flights<T, E> {
         if all.get(key).is_some_and(|f| f.strong_count() == 0) {
             all.remove(key);
         }
-        (done, joined)
+        done
     }
 }

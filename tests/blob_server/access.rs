@@ -122,7 +122,7 @@ async fn no_path_leads_anywhere_else() {
         204
     );
     let gone = || async { files(&dir.path().join("data/jobs")).is_empty() };
-    eventually("the aborted member goes", gone).await;
+    until_asked("the aborted member goes", gone).await;
     let added: Vec<String> = files(dir.path())
         .into_iter()
         .filter(|f| !before.contains(f) && !f.starts_with("ha/"))
@@ -380,7 +380,7 @@ async fn tokens_say_who_may_what() {
     let only = json!([{ "name": "new", "token": "new-new-new-new-new", "jobs": "payments", "rights": ["read"] }]);
     std::fs::write(&file, only.to_string()).unwrap();
     let changed = || async { ask(reader, "GET", "/v1/jobs", b"").status == 401 };
-    eventually("the token is revoked", changed).await;
+    until_asked("the token is revoked", changed).await;
     let new = Some("new-new-new-new-new");
     assert_eq!(
         ask(new, "GET", "/v1/jobs", b"").json()["jobs"],

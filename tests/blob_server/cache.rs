@@ -1,7 +1,7 @@
 //! The cache of a process that dies: C16, while it downloads, and C17, with files of live jobs.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use forkpoint::blob::{BlobCache, CacheConfig, Digest, LocalOptions, LocalPath, OnExit};
@@ -55,21 +55,6 @@ fn parts(cache: &Path) -> usize {
     std::fs::read_dir(cache.join("tmp")).unwrap().count()
 }
 
-/// Waits until it has died at its fail point.
-fn died(mut child: Child, what: &str) {
-    use std::os::unix::process::ExitStatusExt;
-    let until = Instant::now() + LONG;
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > until {
-            let _ = child.kill();
-            panic!("{what}: the fail point was not reached");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let status = child.wait().unwrap();
-    assert_eq!(status.signal(), Some(9), "{what}: {status}");
-}
-
 fn served(dir: &Path, root: &forkpoint::store::Location, blobs: &[&[u8]]) -> Server {
     let server = Setup::new(&dir.join("data"), &root.join("ha").unwrap()).start();
     let members: Vec<(&[u8], &str)> = blobs.iter().map(|b| (*b, "retained")).collect();
@@ -96,10 +81,8 @@ async fn a_cache_that_dies_while_it_downloads_leaves_no_part_of_a_file() {
             .join(format!("cache-{}", point.replace(':', "-")));
         let out = dir.path().join(format!("out-{}", point.replace(':', "-")));
         let mut dying = get(&server.url, &cache, &bytes, &out);
-        died(
-            dying.env("FORKPOINT_FAIL_POINT", point).spawn().unwrap(),
-            point,
-        );
+        let mut dying = dying.env("FORKPOINT_FAIL_POINT", point).spawn().unwrap();
+        died(&mut dying, point);
         assert_eq!(
             (parts(&cache), whole_files(&cache)),
             (part, file),
@@ -138,7 +121,7 @@ async fn a_cache_that_dies_with_files_in_use_leaves_them_to_the_next() {
         .spawn()
         .unwrap();
     let there = || async { files(&cache.join("jobs")).len() == 2 };
-    eventually("the file is there", there).await;
+    until_asked("the file is there", there).await;
     std::thread::sleep(Duration::from_millis(200));
     assert!(holding.try_wait().unwrap().is_none(), "it did not wait");
     holding.kill().unwrap();
@@ -182,7 +165,8 @@ async fn a_cache_that_dies_with_files_in_use_leaves_them_to_the_next() {
 
     // Nobody is counted, and the interval begins with the next process.
     let mut config = CacheConfig::new(LocalOptions::new(&cache));
-    config.retention = Duration::from_millis(1500);
+    let interval = Duration::from_millis(1500);
+    config.retention = interval;
     config.local.on_exit = OnExit::Keep;
     let began = Instant::now();
     let next = BlobCache::open(config, Vec::new()).await.unwrap();
@@ -195,11 +179,7 @@ async fn a_cache_that_dies_with_files_in_use_leaves_them_to_the_next() {
     for file in next.files() {
         assert_eq!((file.pins, file.job_references), (0, 0), "{file:?}");
     }
-    while began.elapsed() < Duration::from_millis(1300) {
-        assert_eq!(next.stats().files, 2, "{:?}", began.elapsed());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let empty = || async { next.stats().files == 0 };
-    eventually("they lapse", empty).await;
+    until("they lapse", || next.stats().files == 0).await;
+    not_before(began, interval, "they lapse");
     assert_eq!(files(&cache.join("jobs")).len(), 0);
 }

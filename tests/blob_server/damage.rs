@@ -169,7 +169,7 @@ async fn scrubs(stores: &Stores, ha: &Location) {
             let name = object.name().to_string();
             objects.len() == 1 && !objects[0].ends_with(&name)
         };
-        eventually(&format!("{harm:?} of the object"), replaced).await;
+        until_asked(&format!("{harm:?} of the object"), replaced).await;
         let now = object_of(stores, ha, &bytes).await;
         assert_eq!(stores.read(&now, 1 << 20).await.unwrap(), bytes, "{harm:?}");
         assert!(is_readable(&server, "a", &bytes), "{harm:?}");
@@ -177,7 +177,7 @@ async fn scrubs(stores: &Stores, ha: &Location) {
         harm_file(&file, harm, &bytes);
         if harm != Harm::Remove {
             let replaced = || async { std::fs::read(&file).is_ok_and(|b| b == bytes) };
-            eventually(&format!("{harm:?} of the file"), replaced).await;
+            until_asked(&format!("{harm:?} of the file"), replaced).await;
         }
         assert!(is_readable(&server, "a", &bytes), "{harm:?}");
         assert_eq!(
@@ -191,7 +191,7 @@ async fn scrubs(stores: &Stores, ha: &Location) {
     harm_object(stores, &object, Harm::FlipLast, &bytes).await;
     harm_file(&file, Harm::FlipFirst, &bytes);
     let lost = || async { read(&server, "a", &bytes).unwrap().status == 410 };
-    eventually("it is known as lost", lost).await;
+    until_asked("it is known as lost", lost).await;
     assert_eq!(read(&server, "a", &bytes).unwrap().code(), "lost");
     let batch = server.batch("a", 2);
     assert!(batch.upload(&[(&bytes, "retained")]));
@@ -343,7 +343,7 @@ async fn a_damaged_manifest_stops_its_job_alone() {
         "--sweep-period",
         "100ms",
         "--retention-interval",
-        "1s",
+        "3s",
     ]);
     let server = with_blob(&setup, &one);
     let batch = server.batch("b", 1);
@@ -380,7 +380,7 @@ async fn a_damaged_manifest_stops_its_job_alone() {
     let refused = read(&server, "a", &one).unwrap();
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(refused.text().contains("manifest"), "{}", refused.text());
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::thread::sleep(std::time::Duration::from_secs(5));
     let after = stores
         .list(&ha.join("default/jobs/a").unwrap())
         .await

@@ -12,7 +12,7 @@ use super::support::{Service, emulator_stores, local_stores, temp};
 
 const TIMES: [&str; 6] = [
     "--retention-interval",
-    "2s",
+    "5s",
     "--sweep-period",
     "200ms",
     "--orphan-min-age",
@@ -98,7 +98,7 @@ async fn the_older_is_deposed(stores: &Stores, ha: &Location) {
     assert!(batch(&second, 3).upload(&[(&late, "retained")]));
     assert_eq!(register(&second, "a", &[&held, &late]).unwrap().status, 204);
     // Long after every deadline that the first one knows of.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     assert_eq!(first.metric("forkpoint_blob_deletes_total"), 0);
     assert!(is_readable(&second, "a", &held) && is_readable(&second, "a", &late));
     let acked = BTreeSet::from([key("a", &held), key("a", &late)]);
@@ -108,7 +108,7 @@ async fn the_older_is_deposed(stores: &Stores, ha: &Location) {
     assert!(is_readable(&second, "a", &held));
     // What the first one left half done is gone: one object of each of the two contents.
     let tidy = || async { lying(stores, ha, &second_data).await.copies.objects.len() == 2 };
-    eventually("the first one's leftovers go", tidy).await;
+    until_asked("the first one's leftovers go", tidy).await;
     assert_eq!(lying(stores, ha, &second_data).await.violations(&acked), []);
 }
 
@@ -192,7 +192,7 @@ async fn a_first_manifest_comes_late(stores: &Stores, ha: &Location, after_remov
     assert_eq!(open.begin(&[(&bytes, "retained")]).unwrap().status, 201);
     assert_eq!(open.send(&bytes).unwrap().status, 200);
     first.pause();
-    let age = if after_removal { "0" } else { "4s" };
+    let age = if after_removal { "0" } else { "8s" };
     let setup = Setup::new(&dir.path().join("second"), ha)
         .with(&["--retention-interval", "2s", "--sweep-period", "100ms"])
         .with(&["--orphan-min-age", age]);
@@ -205,7 +205,7 @@ async fn a_first_manifest_comes_late(stores: &Stores, ha: &Location, after_remov
             .is_empty()
     };
     match after_removal {
-        true => eventually("the object of no manifest goes", gone).await,
+        true => until_asked("the object of no manifest goes", gone).await,
         false => assert!(!gone().await),
     }
     first.resume();
@@ -222,7 +222,7 @@ async fn a_first_manifest_comes_late(stores: &Stores, ha: &Location, after_remov
         assert!(written.values().any(|m| m.epoch == 1), "{written:?}");
     }
     // Whatever was written, the object goes, and the new owner has what it acknowledges.
-    eventually("the object goes", gone).await;
+    until_asked("the object goes", gone).await;
     assert_eq!(read(&second, "b", &bytes).unwrap().code(), "not-found");
     assert!(second.batch("b", 1).upload(&[(&bytes, "retained")]));
     assert_eq!(register(&second, "b", &[&bytes]).unwrap().status, 204);

@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use forkpoint::blob::invariants::{self, Copies, Violated};
 use forkpoint::blob::{
@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use super::support::command;
 
 /// How long anything may take before a test fails.
-pub const LONG: Duration = Duration::from_secs(60);
+pub use crate::support::waits::AT_MOST as LONG;
+pub use crate::support::waits::{not_before, until, until_asked, until_here};
 
 /// A server process. Killed when dropped.
 pub struct Server {
@@ -191,28 +192,15 @@ impl Server {
     }
 
     fn wait_for_end(&mut self) -> std::process::ExitStatus {
-        let until = Instant::now() + LONG;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < until, "the server does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until_here("the server ends", || {
+            self.child.try_wait().unwrap().is_some()
+        });
+        self.child.wait().unwrap()
     }
 
     /// Waits until it has died at its fail point.
     pub fn has_died(mut self, what: &str) {
-        let until = Instant::now() + LONG;
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(
-                Instant::now() < until,
-                "{what}: the fail point was not reached"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let status = self.child.wait().unwrap();
-        assert_eq!(status.signal(), Some(9), "{what}: {status}");
+        died(&mut self.child, what);
     }
 
     /// The value of a metric without labels.
@@ -225,6 +213,15 @@ impl Server {
             .parse()
             .unwrap()
     }
+}
+
+/// Waits until a process has died at its fail point.
+pub fn died(child: &mut Child, what: &str) {
+    until_here(&format!("{what}: the fail point is reached"), || {
+        child.try_wait().unwrap().is_some()
+    });
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(9), "{what}: {status}");
 }
 
 impl Drop for Server {
@@ -547,14 +544,5 @@ pub fn key(job_name: &str, bytes: &[u8]) -> BlobKey {
     BlobKey {
         job: job(job_name),
         digest: Digest::of(bytes),
-    }
-}
-
-/// Waits until it is true.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    let until = Instant::now() + LONG;
-    while !holds().await {
-        assert!(Instant::now() < until, "it never came to this: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

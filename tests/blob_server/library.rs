@@ -10,7 +10,7 @@ use forkpoint::blob::{
 };
 use forkpoint::store::{Location, Stores};
 
-use super::harness::{eventually, job, key, noise};
+use super::harness::{job, key, noise, until_asked};
 use super::support::{at, local_stores};
 
 struct Lab {
@@ -106,22 +106,22 @@ async fn leases_quotas_and_limits() {
     let of = key("a", &bytes);
     let lease = LeaseId::parse("cli").unwrap();
     server
-        .acquire_lease(&of, lease.clone(), 1200)
+        .acquire_lease(&of, lease.clone(), 4000)
         .await
         .unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     let report = server.sweep(Mode::Apply).await.unwrap();
     assert_eq!(report.decisions[0].reason, SweepReason::Held { holders: 1 });
-    server.renew(&of, lease.clone(), 1200).await.unwrap();
+    server.renew(&of, lease.clone(), 4000).await.unwrap();
     // A look says what would happen, and does nothing.
-    tokio::time::sleep(Duration::from_millis(1300)).await;
+    tokio::time::sleep(Duration::from_millis(4100)).await;
     assert_eq!(server.sweep(Mode::DryRun).await.unwrap().removed, 0);
     assert_eq!(server.get(&of).await.unwrap().bytes().await.unwrap(), bytes);
     let lapsed = || async {
         server.sweep(Mode::Apply).await.unwrap();
         server.get(&of).await.is_err()
     };
-    eventually("the lease lapses, and then the interval", lapsed).await;
+    until_asked("the lease lapses, and then the interval", lapsed).await;
     assert_eq!(
         refusal(server.get(&of).await.unwrap_err()),
         Refusal::NotFound(of.clone())
@@ -360,7 +360,7 @@ async fn callers_who_go_away_leave_nothing_behind() {
         let parts = super::support::walk(&lab.dir.path().join("data/tmp")).len();
         (objects, files, parts) == (0, 0, 0)
     };
-    eventually("nothing is left", tidy).await;
+    until_asked("nothing is left", tidy).await;
 }
 
 /// Events of one job that wait at the same time share a commit, and each gets its own answer.

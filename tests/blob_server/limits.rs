@@ -3,18 +3,21 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use forkpoint::blob::Digest;
 use serde_json::json;
 
-use super::fault::{Action, FaultServer, Kind, Rule};
+use super::fault::{Action, FaultServer, Gate, Kind, Rule};
 use super::harness::*;
 use super::outage::on_fault_server;
 use super::support::temp;
 
 /// Longer than any patience in here.
-const HANGS: Action = Action::Delay(Duration::from_secs(30));
+fn hangs() -> Action {
+    Action::Wait(Gate::new())
+}
 
 /// Sends a request, and leaves the answer in the connection.
 fn ask(server: &Server, method: &str, path: &str, body: &[u8]) -> TcpStream {
@@ -41,6 +44,14 @@ fn answered(stream: &mut TcpStream, within: Duration) -> Option<u16> {
     std::str::from_utf8(&head[9..]).unwrap().parse().ok()
 }
 
+/// What the descriptors of the server's process stand for.
+fn descriptors(server: &Server) -> Vec<PathBuf> {
+    std::fs::read_dir(format!("/proc/{}/fd", server.id()))
+        .unwrap()
+        .filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok())
+        .collect()
+}
+
 fn state(server: &Server) -> String {
     let jobs = server.call("GET", "/v1/jobs", b"").unwrap().json();
     jobs["jobs"][0]["state"].as_str().unwrap().to_string()
@@ -57,16 +68,17 @@ async fn calls_that_wait_for_a_store_that_hangs_are_few_and_end_with_their_calle
     let fault = FaultServer::start().await;
     let (dir, _) = temp();
     let server = on_fault_server(&dir.path().join("data"), &fault)
-        .but("--ha-patience", "4s")
+        .but("--ha-patience", "10s")
         .but("--sweep-period", "60s")
         .start();
     let bytes = noise(1, 2000);
     held(&server, &bytes);
 
-    fault.add(Rule::always(HANGS));
+    let gate = Gate::new();
+    fault.add(Rule::always(Action::Wait(gate.clone())));
     // It has the turn, and is given up after the patience.
     let mut first = event(&server, "suspended");
-    std::thread::sleep(Duration::from_millis(500));
+    gate.reached().await;
     let late: Vec<TcpStream> = (0..40).map(|_| event(&server, "failed")).collect();
     std::thread::sleep(Duration::from_millis(500));
     drop(late);
@@ -78,27 +90,28 @@ async fn calls_that_wait_for_a_store_that_hangs_are_few_and_end_with_their_calle
     assert_eq!(server.metric("forkpoint_blob_commits_failed_total"), 1);
 
     // More than may wait: those are told at once.
-    fault.add(Rule::always(HANGS));
+    fault.add(Rule::always(hangs()));
     let mut waiting: Vec<TcpStream> = (0..300).map(|_| event(&server, "failed")).collect();
-    let began = Instant::now();
     let mut refused = 0;
-    for stream in waiting.iter_mut().rev() {
-        let left = Duration::from_millis(2000).saturating_sub(began.elapsed());
-        if left.is_zero() {
-            break;
-        }
-        match answered(stream, left.min(Duration::from_millis(100))) {
-            Some(503) => refused += 1,
+    let mut look = || {
+        waiting.retain_mut(|stream| match answered(stream, Duration::from_millis(1)) {
+            Some(503) => {
+                refused += 1;
+                false
+            }
             Some(other) => panic!("{other}"),
-            None => {}
-        }
-    }
+            None => true,
+        });
+        refused >= 20
+    };
+    until_here("those that are too many are told", &mut look);
+    look();
     // 256 wait, and those that have the turn.
     assert!((20..=44).contains(&refused), "{refused}");
     drop(waiting);
     fault.faults().clear_rules();
     let goes_on = || async { register(&server, "a", &[&bytes]).unwrap().status == 204 };
-    eventually("it goes on", goes_on).await;
+    until_asked("it goes on", goes_on).await;
     assert!(is_readable(&server, "a", &bytes));
 }
 
@@ -108,14 +121,14 @@ async fn uploads_that_wait_for_a_store_that_hangs_hold_no_file() {
     let fault = FaultServer::start().await;
     let (dir, _) = temp();
     let server = on_fault_server(&dir.path().join("data"), &fault)
-        .but("--ha-patience", "6s")
+        .but("--ha-patience", "15s")
         .but("--sweep-period", "60s")
         .start();
     let many: Vec<Vec<u8>> = (0..24).map(|n| noise(n, 3000)).collect();
     let members: Vec<(&[u8], &str)> = many.iter().map(|b| (&b[..], "retained")).collect();
     let batch = server.batch("a", 1);
     assert_eq!(batch.begin(&members).unwrap().status, 201);
-    fault.add(Rule::on(Kind::Put, HANGS));
+    fault.add(Rule::on(Kind::Put, hangs()));
     let senders: Vec<TcpStream> = many
         .iter()
         .map(|bytes| {
@@ -128,24 +141,24 @@ async fn uploads_that_wait_for_a_store_that_hangs_hold_no_file() {
         .collect();
     let parts = || std::fs::read_dir(server.data.join("tmp")).unwrap().count();
     let all_came = || async { server.metric("forkpoint_blob_received_bytes_total") == 24 * 3000 };
-    eventually("all bytes have come", all_came).await;
-    std::thread::sleep(Duration::from_millis(500));
+    until_asked("all bytes have come", all_came).await;
     let data = server.data.canonicalize().unwrap();
-    let open = std::fs::read_dir(format!("/proc/{}/fd", server.id()))
-        .unwrap()
-        .filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok())
-        .filter(|at| at.starts_with(data.join("jobs")) || at.starts_with(data.join("tmp")))
-        .count();
+    let open = || {
+        let of_blobs = |at: &PathBuf| ["jobs", "tmp"].iter().any(|f| at.starts_with(data.join(f)));
+        let open = descriptors(&server).into_iter();
+        open.filter(of_blobs).count()
+    };
     // Four are being written.
-    assert!(open <= 4, "{open} files are open");
-    assert_eq!(parts(), 20);
+    until_here("four files are open at most, the others are parts", || {
+        open() <= 4 && parts() == 20
+    });
     drop(senders);
     let gone = || async { parts() == 0 };
-    eventually("what nobody waits for goes", gone).await;
+    until_asked("what nobody waits for goes", gone).await;
     fault.faults().clear_rules();
     // The first four may come to their end, one way or the other; the batch is sent again.
     let sent = || async { batch.upload(&members) };
-    eventually("the batch arrives", sent).await;
+    until_asked("the batch arrives", sent).await;
     assert!(many.iter().all(|b| is_readable(&server, "a", b)));
 }
 
@@ -165,7 +178,7 @@ async fn readers_who_wait_for_one_fetch_share_its_failure() {
         .data
         .join(format!("jobs/a/{:02x}/{digest}", digest.sha256[0]));
     std::fs::remove_file(&file).unwrap();
-    fault.add(Rule::always(HANGS));
+    fault.add(Rule::always(hangs()));
     let began = Instant::now();
     let mut readers: Vec<TcpStream> = (0..8)
         .map(|_| ask(&server, "GET", &path("a", &bytes), b""))
@@ -175,7 +188,7 @@ async fn readers_who_wait_for_one_fetch_share_its_failure() {
     }
     // Each with a patience of its own after the other would be 24 s.
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_secs(24), "{took:?}");
     fault.faults().clear_rules();
     assert!(is_readable(&server, "a", &bytes));
     assert_eq!(server.metric("forkpoint_blob_damaged_ha_total"), 0);
@@ -295,7 +308,7 @@ async fn a_slow_sender_holds_no_more_space_than_it_has_sent_and_a_step() {
     sender.write_all(head.as_bytes()).unwrap();
     sender.write_all(&slow[..1 << 20]).unwrap();
     let began = || async { server.metric("forkpoint_blob_received_bytes_total") >= 5 << 20 };
-    eventually("it has begun", began).await;
+    until_asked("it has begun", began).await;
     assert_eq!(
         server.metric("forkpoint_blob_local_reserved_bytes"),
         8 << 20
@@ -371,14 +384,15 @@ async fn a_server_without_descriptors_takes_no_copy_for_damaged() {
     };
     assert_eq!(get(&message), (200, message.clone()));
     let crowd: Vec<TcpStream> = (0..64).map(|_| connect(&server.url).unwrap()).collect();
-    std::thread::sleep(Duration::from_millis(500));
+    let taken = |n: u32| std::fs::symlink_metadata(format!("/proc/{}/fd/{n}", server.id())).is_ok();
+    until_here("no descriptor is left", || (0..64).all(taken));
     for bytes in [&message, &jar, &message] {
         let (status, said) = get(bytes);
         assert_eq!(status, 503, "{}", String::from_utf8_lossy(&said));
     }
     drop(crowd);
     let again = || async { is_readable(&server, "a", &message) };
-    eventually("there are descriptors again", again).await;
+    until_asked("there are descriptors again", again).await;
     assert!(is_readable(&server, "a", &jar));
     assert_eq!(server.metric("forkpoint_blob_damaged_local_total"), 0);
     assert_eq!(server.metric("forkpoint_blob_quarantined"), 0);

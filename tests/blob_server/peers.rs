@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forkpoint::blob::Digest;
 use serde_json::json;
@@ -29,7 +29,7 @@ fn stall(server: &Server, job: &str, bytes: &[u8]) -> TcpStream {
 async fn fifty_stalled_readers_hold_up_nobody_and_are_cut() {
     let (dir, root) = temp();
     let server = setup(dir.path(), &root)
-        .with(&["--idle-timeout", "4s", "--max-transfers", "4"])
+        .with(&["--idle-timeout", "15s", "--max-transfers", "4"])
         .start();
     let large = noise(1, 24 << 20);
     let batch = |session| Batch {
@@ -39,14 +39,6 @@ async fn fifty_stalled_readers_hold_up_nobody_and_are_cut() {
     };
     assert!(batch(1).upload(&[(&large, "retained")]));
     assert_eq!(register(&server, "a", &[&large]).unwrap().status, 204);
-    let quick = |n: u64| {
-        let began = Instant::now();
-        let bytes = noise(n, 300_000);
-        assert!(batch(n).upload(&[(&bytes, "retained")]));
-        assert!(is_readable(&server, "a", &bytes));
-        began.elapsed()
-    };
-    let alone = quick(100);
     let stalled: Vec<TcpStream> = (0..50).map(|_| stall(&server, "a", &large)).collect();
     // And some that only connect, or say half a sentence, or send half a body.
     let silent: Vec<TcpStream> = (0..20).map(|_| connect(&server.url).unwrap()).collect();
@@ -66,30 +58,25 @@ async fn fifty_stalled_readers_hold_up_nobody_and_are_cut() {
     let head = format!("PUT {at} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n");
     sender.write_all(head.as_bytes()).unwrap();
     sender.write_all(&unsent[..400_000]).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let all_read = || async { server.metric("forkpoint_blob_downloads_total") >= 50 };
+    until_asked("all fifty are being served", all_read).await;
 
-    let mut slowest = Duration::ZERO;
     for n in 101..111 {
-        slowest = slowest.max(quick(n));
+        let bytes = noise(n, 300_000);
+        assert!(batch(n).upload(&[(&bytes, "retained")]));
+        assert!(is_readable(&server, "a", &bytes));
     }
     // A healthy reader of the very same blob.
-    let began = Instant::now();
     assert!(is_readable(&server, "a", &large));
-    let whole = began.elapsed();
-    assert!(
-        slowest < alone * 10 + Duration::from_secs(2),
-        "{slowest:?}, alone {alone:?}"
-    );
-    assert!(whole < Duration::from_secs(10), "{whole:?}");
     assert_eq!(
         server.metric("forkpoint_blob_stalled_total"),
         0,
-        "cut too soon"
+        "others had to wait until somebody was cut"
     );
 
     // In the end they are cut: the fifty, and the one that sends nothing more.
     let cut = || async { server.metric("forkpoint_blob_stalled_total") >= 51 };
-    eventually("stalled peers are cut", cut).await;
+    until_asked("stalled peers are cut", cut).await;
     for mut stream in stalled {
         let mut got = Vec::new();
         // What came before it was cut is right.
@@ -108,7 +95,7 @@ async fn fifty_stalled_readers_hold_up_nobody_and_are_cut() {
     }
     // Pins went with the readers, and the session goes on where the sender left it.
     let unpinned = || async { server.metric("forkpoint_blob_pinned") == 0 };
-    eventually("no reader is left", unpinned).await;
+    until_asked("no reader is left", unpinned).await;
     assert!(open.upload(&[(&unsent, "retained")]));
     assert!(is_readable(&server, "a", &unsent));
 }
@@ -134,7 +121,7 @@ async fn senders_that_go_away_leave_nothing_half_there() {
     }
     let tmp = server.data.join("tmp");
     let gone = || async { std::fs::read_dir(&tmp).unwrap().count() == 0 };
-    eventually("no temporary file is left", gone).await;
+    until_asked("no temporary file is left", gone).await;
     let incomplete = batch.commit().unwrap();
     assert_eq!(
         (incomplete.status, incomplete.code().as_str()),
@@ -146,7 +133,7 @@ async fn senders_that_go_away_leave_nothing_half_there() {
     );
     assert_eq!(read(&server, "a", &bytes).unwrap().status, 404);
     let given_back = || async { server.metric("forkpoint_blob_local_reserved_bytes") == 0 };
-    eventually("reservations are given back", given_back).await;
+    until_asked("reservations are given back", given_back).await;
     // Other bytes than promised, more, and fewer.
     let mut other = bytes.clone();
     other[1_000_000] ^= 1;
@@ -178,7 +165,7 @@ async fn senders_that_go_away_leave_nothing_half_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_can_be_repeated() {
     let (dir, root) = temp();
-    let times = ["--retention-interval", "1s", "--sweep-period", "100ms"];
+    let times = ["--retention-interval", "3s", "--sweep-period", "100ms"];
     let server = setup(dir.path(), &root).with(&times).start();
     let message = noise(1, 10_000);
     let batch = server.batch("a", 1);
@@ -212,7 +199,7 @@ async fn every_call_can_be_repeated() {
         assert_eq!(post("/acks/stranger", &json!({})), 204);
     }
     assert_eq!(holders(), 2);
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(5));
     assert!(is_readable(&server, "a", &message), "held, and gone");
     for _ in 0..2 {
         assert_eq!(post("/acks/tm-2", &json!({})), 204);
@@ -225,7 +212,7 @@ async fn every_call_can_be_repeated() {
         );
     }
     let gone = || async { read(&server, "a", &message).unwrap().status == 404 };
-    eventually("the last holder went", gone).await;
+    until_asked("the last holder went", gone).await;
     assert_eq!(post("/acks/tm-2", &json!({})), 204);
     assert_eq!(post("/refs/cli/renew", &json!({ "millis": 1 })), 404);
     // Twenty at once, one content: one object.
@@ -247,7 +234,7 @@ async fn every_call_can_be_repeated() {
     let stores = super::support::local_stores();
     let ha = root.join("ha").unwrap();
     let one = || async { lying(&stores, &ha, &server.data).await.copies.objects.len() == 1 };
-    eventually("one object for twenty uploads", one).await;
+    until_asked("one object for twenty uploads", one).await;
     for event in ["failed", "suspended", "failed"] {
         for _ in 0..2 {
             let answer = server

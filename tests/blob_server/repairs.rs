@@ -57,7 +57,7 @@ async fn a_commit_that_nobody_answered_removes_nothing() {
 
     let swept = server.metric("forkpoint_blob_sweeps_total");
     let thrice = || async { server.metric("forkpoint_blob_sweeps_total") >= swept + 3 };
-    eventually("three sweeps", thrice).await;
+    until_asked("three sweeps", thrice).await;
     assert_eq!(objects(&fault, "a"), 1, "the object of a held blob is gone");
     assert!(open.upload(&[(&late, "retained")]));
     assert_eq!(register(&server, "a", &[&held, &late]).unwrap().status, 204);
@@ -73,11 +73,11 @@ async fn a_session_does_not_lapse_while_its_member_is_on_its_way() {
     let fault = FaultServer::start().await;
     let (dir, _) = temp();
     let server = on_fault_server(&dir.path().join("data"), &fault)
-        .with(&["--upload-idle-ttl", "1s"])
+        .with(&["--upload-idle-ttl", "3s"])
         .but("--ha-patience", "20s")
         .start();
     let bytes = noise(1, 5000);
-    let slow = Action::Delay(Duration::from_secs(4));
+    let slow = Action::Delay(Duration::from_secs(7));
     fault.add(
         Rule::on(Kind::Put, slow)
             .for_keys("ha/default/jobs/a/retained")
@@ -96,7 +96,7 @@ async fn a_session_does_not_lapse_while_its_member_is_on_its_way() {
         201
     );
     let lapsed = || async { server.metric("forkpoint_blob_sessions") == 0 };
-    eventually("an idle session lapses", lapsed).await;
+    until_asked("an idle session lapses", lapsed).await;
 }
 
 /// A folder of the HA store that is not mounted any more is empty: that is no answer.
@@ -106,7 +106,7 @@ async fn an_ha_folder_that_goes_away_acknowledges_nothing() {
     let ha = root.join("ha").unwrap();
     let place = dir.path().join("ha");
     let away = dir.path().join("away");
-    let setup = Setup::new(&dir.path().join("data"), &ha).with(&["--ha-patience", "2s"]);
+    let setup = Setup::new(&dir.path().join("data"), &ha).with(&["--ha-patience", "5s"]);
     let server = setup.start();
     let (held, late) = (noise(1, 5000), noise(2, 6000));
     assert!(server.batch("a", 1).upload(&[(&held, "retained")]));

@@ -19,7 +19,7 @@ async fn lives(stores: &Stores, ha: &Location) {
 
     let times = [
         "--retention-interval",
-        "2s",
+        "5s",
         "--sweep-period",
         "200ms",
         "--orphan-min-age",
@@ -51,7 +51,7 @@ async fn lives(stores: &Stores, ha: &Location) {
         assert_eq!(found.violations(&acked), []);
         found.copies.objects.len() == blobs.len() && found.manifests[&job("a")].len() <= 2
     };
-    eventually("what nobody holds goes", tidy).await;
+    until_asked("what nobody holds goes", tidy).await;
     assert_eq!(server.stop(), Some(0));
 
     // Nothing local: everything comes from the HA store.
@@ -90,14 +90,14 @@ async fn lives(stores: &Stores, ha: &Location) {
         let found = lying(stores, ha, &third).await;
         found.copies.objects.is_empty() && found.copies.local.is_empty()
     };
-    eventually("nothing is left of the job", empty).await;
+    until_asked("nothing is left of the job", empty).await;
     drop(server);
 
     // A tombstone that has had its time goes too, by the command that needs no server.
     let short = ["--tombstone-keep", "0"];
     let server = Setup::new(&third, ha).with(&times).with(&short).start();
     let forgotten = || async { lying(stores, ha, &third).await.manifests.is_empty() };
-    eventually("the tombstone goes", forgotten).await;
+    until_asked("the tombstone goes", forgotten).await;
     drop(server);
     // What an upload left that never was committed goes by `gc`.
     let stray = "jobs/z/retained/2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881-1.1-00000000000000ff";

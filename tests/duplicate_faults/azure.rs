@@ -6,13 +6,18 @@ use forkpoint::store::{DuplicateOptions, Location, Method as StoreMethod, Receip
 use forkpoint::{Error, ErrorKind};
 
 use crate::fault::{
-    Action, Content, FaultServer, Kind, Meta, Object, Pending, PendingEnd, Rule, Service,
+    Action, Content, FaultServer, Gate, Kind, Meta, Object, Pending, PendingEnd, Rule, Service,
 };
+use crate::waits::until;
 use crate::{Bench, MIB, assert_kind};
 
+/// A service whose copies are pending for the first looks at them.
 async fn bench(end: PendingEnd) -> Bench {
     let bench = Bench::new(Service::Azure).await;
-    bench.server.faults().pending = Some(Pending::of(Duration::from_millis(500), end));
+    bench.server.faults().pending = Some(Pending {
+        polls: 3,
+        ..Pending::of(Duration::ZERO, end)
+    });
     bench
 }
 
@@ -72,8 +77,13 @@ async fn a_lost_reply_to_an_overwrite_that_is_pending_is_waited_for() {
 #[tokio::test]
 async fn another_writer_during_a_pending_copy_is_a_conflict() {
     let bench = bench(PendingEnd::Success).await;
+    // For as long as nobody comes between.
+    bench.server.faults().pending = Some(Pending {
+        polls: u32::MAX,
+        ..Pending::of(Duration::ZERO, PendingEnd::Success)
+    });
     let other = async {
-        tokio::time::sleep(Duration::from_millis(250)).await;
+        until("the copy is pending", || bench.copies() > 0).await;
         bench.put_seed(1, "b", 2);
     };
     let (result, ()) = tokio::join!(bench.duplicate(), other);
@@ -146,10 +156,12 @@ async fn between_accounts_the_service_copies_blocks_from_a_signed_url() {
 #[tokio::test]
 async fn a_killed_block_copy_goes_on_with_the_missing_blocks() {
     let accounts = Accounts::new(640 * MIB).await;
-    let hang = Action::Delay(Duration::from_secs(60));
+    let hang = Action::Wait(Gate::new());
     accounts.server.add(Rule::on(Kind::CopyPart, hang).after(7));
-    let killed = tokio::time::timeout(Duration::from_millis(1500), accounts.duplicate());
-    assert!(killed.await.is_err());
+    tokio::select! {
+        result = accounts.duplicate() => panic!("not killed: {result:?}"),
+        () = until("seven blocks are there", || accounts.block_copies() == 7) => {}
+    }
     assert!(accounts.there().is_none());
     accounts.server.faults().clear_rules();
     accounts.server.log().reset();
@@ -174,26 +186,18 @@ async fn a_service_that_cannot_read_the_other_account_has_us_relay() {
 #[tokio::test]
 async fn a_source_that_changes_between_two_blocks_is_a_conflict() {
     let accounts = Accounts::new(640 * MIB).await;
-    let slowly = Action::Delay(Duration::from_millis(400));
-    accounts
-        .server
-        .add(Rule::on(Kind::CopyPart, slowly).after(3));
+    let gate = Gate::new();
+    let wait = Action::Wait(gate.clone());
+    accounts.server.add(Rule::on(Kind::CopyPart, wait).after(3));
     let other = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        until("three blocks are copied", || accounts.block_copies() == 3).await;
         let size = 640 * MIB;
         accounts
             .server
             .put_seed(Service::Azure, "faultone/one", "a", 2, size);
-        // What is asked for from now on is refused.
-        accounts.server.faults().clear_rules();
+        // Of the new content from now on.
+        gate.open_for_good();
     };
-    let refused = Action::Fail {
-        status: 503,
-        code: "ServerBusy",
-    };
-    accounts
-        .server
-        .add(Rule::on(Kind::CopyPart, refused).times(20));
     let (result, ()) = tokio::join!(accounts.duplicate(), other);
     assert_kind(result, ErrorKind::Conflict);
     assert!(accounts.there().is_none());

@@ -1,11 +1,9 @@
 //! Google's rewrites in several calls.
 
-use std::time::Duration;
-
 use forkpoint::ErrorKind;
 use forkpoint::store::{DuplicateOptions, Journal, Location, Unfinished};
 
-use crate::fault::{Action, Kind, Rule, Service};
+use crate::fault::{Action, Gate, Kind, Rule, Service};
 use crate::{Bench, MIB, assert_kind};
 
 /// Three calls for each rewrite.
@@ -56,10 +54,11 @@ async fn calls_that_fail_are_repeated_from_where_they_were() {
 #[tokio::test]
 async fn an_object_that_appears_between_two_calls_is_reported_and_kept() {
     let bench = bench().await;
-    slow_calls(&bench);
+    let gate = gate_after_one_call(&bench);
     let other = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        gate.reached().await;
         bench.put_seed(1, "b", 2);
+        gate.open();
     };
     let (result, ()) = tokio::join!(bench.duplicate(), other);
     assert_eq!(bench.holds(2), Some(true));
@@ -69,25 +68,31 @@ async fn an_object_that_appears_between_two_calls_is_reported_and_kept() {
 #[tokio::test]
 async fn a_source_that_changes_between_two_calls_is_a_conflict() {
     let bench = bench().await;
-    slow_calls(&bench);
+    let gate = gate_after_one_call(&bench);
     let other = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        gate.reached().await;
         bench.put_seed(0, "a", 3);
+        gate.open();
     };
     let (result, ()) = tokio::join!(bench.duplicate(), other);
     assert_kind(result, ErrorKind::Conflict);
     assert_eq!(bench.holds(1), None);
 }
 
-fn slow_calls(bench: &Bench) {
-    let slowly = Action::Delay(Duration::from_millis(200));
-    bench.server.add(Rule::on(Kind::Rewrite, slowly));
+/// The second call waits there.
+fn gate_after_one_call(bench: &Bench) -> Gate {
+    let gate = Gate::new();
+    let wait = Action::Wait(gate.clone());
+    bench
+        .server
+        .add(Rule::on(Kind::Rewrite, wait).after(1).times(1));
+    gate
 }
 
 #[tokio::test]
 async fn a_service_that_forgets_every_token_is_an_error() {
     let bench = bench().await;
-    bench.server.faults().rewrite_token_lasts = Duration::ZERO;
+    bench.server.faults().rewrite_token_lasts = std::time::Duration::ZERO;
     assert_kind(bench.duplicate().await, ErrorKind::Unavailable);
     assert_eq!(bench.holds(1), None);
 }
@@ -97,15 +102,15 @@ async fn a_service_that_forgets_every_token_is_an_error() {
 async fn a_killed_rewrite_goes_on_with_its_token() {
     let bench = bench().await;
     let root = bench.at(1, "root");
-    let hang = Action::Delay(Duration::from_secs(60));
+    let gate = Gate::new();
+    let hang = Action::Wait(gate.clone());
     bench.server.add(Rule::on(Kind::Rewrite, hang).after(2));
     let first = with_journal(&bench, &root).await;
     let (from, to) = (bench.at(0, "a"), bench.at(1, "b"));
-    let killed = tokio::time::timeout(
-        Duration::from_millis(1500),
-        bench.stores.duplicate(&from, &to, &first),
-    );
-    assert!(killed.await.is_err());
+    tokio::select! {
+        result = bench.stores.duplicate(&from, &to, &first) => panic!("not killed: {result:?}"),
+        () = gate.reached() => {}
+    }
     bench.server.faults().clear_rules();
     bench.server.log().reset();
     let second = with_journal(&bench, &root).await;

@@ -3,7 +3,8 @@
 use forkpoint::store::{DuplicateOptions, Journal, Location, Method, Options, Stores};
 use forkpoint::{Error, ErrorKind};
 
-use crate::fault::{Action, Content, FaultServer, Kind, Rule, Service};
+use crate::fault::{Action, Content, FaultServer, Gate, Kind, Rule, Service};
+use crate::waits::until;
 use crate::{MIB, assert_shows_no_secret};
 
 struct Relay {
@@ -96,11 +97,17 @@ async fn a_body_that_breaks_off_does_not_pass_for_an_object() {
 #[tokio::test]
 async fn a_source_that_changes_between_two_parts_is_a_conflict() {
     let relay = Relay::new(40 * MIB).await;
-    let slowly = Action::Delay(std::time::Duration::from_millis(300));
-    relay.server.add(Rule::on(Kind::Get, slowly));
+    let gate = Gate::new();
+    let wait = Action::Wait(gate.clone());
+    relay.server.add(Rule::on(Kind::Get, wait).after(1));
     let other = async {
-        tokio::time::sleep(std::time::Duration::from_millis(450)).await;
+        until("a part is read, and the next is asked for", || {
+            relay.server.log().count(Kind::Get) == 1
+        })
+        .await;
+        gate.reached().await;
         relay.server.put_seed(Service::S3, "one", "a", 2, 40 * MIB);
+        gate.open_for_good();
     };
     let (result, ()) = tokio::join!(relay.duplicate("gs://two/b"), other);
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Conflict);
@@ -274,21 +281,16 @@ async fn a_killed_relay_goes_on_with_the_missing_parts() {
             false => DuplicateOptions::default(),
         };
         // The fifth part hangs, and the process ends.
-        let hang = Action::Delay(std::time::Duration::from_secs(60));
+        let hang = Action::Wait(Gate::new());
         relay.server.add(Rule::on(Kind::PutPart, hang).after(4));
         let first = options().await;
         let parts = || {
             let records = relay.server.log().records_of("b");
             records.iter().filter(|r| r.kind == Kind::PutPart).count()
         };
-        let four = async {
-            while parts() < 4 {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        };
         tokio::select! {
             result = relay.duplicate_with(to, &first) => panic!("not killed: {result:?}"),
-            () = four => {}
+            () = until("four parts are there", || parts() == 4) => {}
         }
         drop(first);
         relay.server.faults().clear_rules();
@@ -305,10 +307,11 @@ async fn a_killed_relay_goes_on_with_the_missing_parts() {
 async fn an_object_that_appears_meanwhile_is_kept() {
     for to in TARGETS {
         let relay = Relay::new(9 * MIB).await;
-        let slowly = Action::Delay(std::time::Duration::from_millis(600));
-        relay.server.add(Rule::on(Kind::PutPart, slowly));
+        let gate = Gate::new();
+        let wait = Action::Wait(gate.clone());
+        relay.server.add(Rule::on(Kind::PutPart, wait));
         let other = async {
-            tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+            gate.reached().await;
             let (service, bucket) = match to {
                 "gs://two/b" => (Service::Gcs, "two"),
                 "s3://two/b" => (Service::S3, "two"),
@@ -316,6 +319,7 @@ async fn an_object_that_appears_meanwhile_is_kept() {
             };
             let theirs = b"of somebody else";
             relay.server.put_bytes(service, bucket, "b", theirs);
+            gate.open_for_good();
         };
         let (result, ()) = tokio::join!(relay.duplicate(to), other);
         assert_eq!(result.unwrap_err().kind(), ErrorKind::AlreadyExists, "{to}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forkpoint::ErrorKind;
 
-use crate::fault::{Action, Content, Kind, Meta, Rule, Service};
+use crate::fault::{Action, Content, Gate, Kind, Meta, Rule, Service};
 use crate::{Bench, SIZE, assert_kind};
 
 #[tokio::test]
@@ -67,14 +67,16 @@ async fn a_silent_copy_is_waited_for() {
 #[tokio::test]
 async fn an_object_that_appears_during_a_slow_copy_is_reported_and_kept() {
     let bench = Bench::new(Service::S3).await;
-    let slowly = Action::Trickle {
-        every: Duration::from_millis(50),
-        total: Duration::from_millis(600),
+    let gate = Gate::new();
+    let slowly = Action::Hold {
+        gate: gate.clone(),
+        trickle: Some(Duration::from_millis(50)),
     };
     bench.server.add(bench.on_copy(slowly).times(1));
     let other = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        gate.reached().await;
         bench.put_seed(1, "b", 2);
+        gate.open();
     };
     let (result, ()) = tokio::join!(bench.duplicate(), other);
     assert_eq!(bench.holds(2), Some(true));
@@ -167,17 +169,17 @@ async fn a_service_without_part_copies_gets_a_whole_copy() {
 #[tokio::test]
 async fn where_conditions_of_copies_are_ignored_an_object_that_appears_meanwhile_is_kept() {
     let bench = Bench::unknown(Service::S3).await;
-    let slowly = Action::Delay(Duration::from_millis(600));
+    let gate = Gate::new();
+    let slowly = Action::Wait(gate.clone());
     {
         let mut faults = bench.server.faults();
         faults.ignore_destination_conditions = true;
         faults.add(Rule::on(Kind::CopyPart, slowly).for_keys("b"));
     }
     let other = async {
-        while bench.server.log().count(Kind::CreateUpload) == 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        gate.reached().await;
         bench.put_seed(1, "b", 2);
+        gate.open_for_good();
     };
     let (result, ()) = tokio::join!(bench.duplicate(), other);
     assert_eq!(bench.holds(2), Some(true));

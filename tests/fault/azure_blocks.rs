@@ -68,7 +68,7 @@ pub async fn put_block_from_url(context: &Context, bucket: &Arc<Bucket>) -> Resu
     };
     let pace = Pace {
         trickle: None,
-        ..context.pace
+        ..context.pace.clone()
     };
     Ok(context.take_time_at(pace, part_len, finish).await)
 }

@@ -89,7 +89,7 @@ pub struct Target {
 fn silently(context: &Context) -> Pace {
     Pace {
         trickle: None,
-        ..context.pace
+        ..context.pace.clone()
     }
 }
 

@@ -32,6 +32,12 @@ pub enum Action {
     Delay(Duration),
     /// It waits at this gate before it is done.
     Wait(Gate),
+    /// A copy waits at this gate in its middle: source and conditions have been looked at, nothing is written. With a
+    /// `trickle`, a space comes that often meanwhile, after `200 OK`.
+    Hold {
+        gate: Gate,
+        trickle: Option<Duration>,
+    },
     /// A copy takes this much longer; meanwhile a space comes every `every`, after `200 OK`.
     Trickle { every: Duration, total: Duration },
 }
@@ -47,12 +53,21 @@ impl Gate {
 
     /// Ends when a request has come.
     pub async fn reached(&self) {
-        self.0.0.acquire().await.unwrap().forget();
+        let at_most = Duration::from_secs(60);
+        let come = tokio::time::timeout(at_most, self.0.0.acquire()).await;
+        come.expect("no request has come to the gate for a minute")
+            .unwrap()
+            .forget();
     }
 
     /// Lets one request through.
     pub fn open(&self) {
         self.0.1.add_permits(1);
+    }
+
+    /// Lets all through, those that wait and those that come.
+    pub fn open_for_good(&self) {
+        self.0.1.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 
     pub async fn wait(&self) {

@@ -281,7 +281,7 @@ async fn rewrite(
     // JSON cannot begin with spaces that trickle in.
     let pace = Pace {
         trickle: None,
-        ..context.pace
+        ..context.pace.clone()
     };
     Ok(context.take_time_at(pace, until - done, finish).await)
 }

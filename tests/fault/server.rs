@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::call::Call;
-use super::faults::{Action, Faults};
+use super::faults::{Action, Faults, Gate};
 use super::log::{Kind, Log, Record, Service};
 use super::reply::{Body, Reply, Text};
 use super::state::State;
@@ -58,10 +58,12 @@ impl Shared {
 }
 
 /// How a copy that is under way is told to behave.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Pace {
     /// Longer than it would take.
     pub more: Duration,
+    /// It ends when this lets it through.
+    pub gate: Option<Gate>,
     /// A space comes this often meanwhile.
     pub trickle: Option<Duration>,
 }
@@ -86,7 +88,7 @@ impl Context {
         bytes: u64,
         finish: impl FnOnce() -> Reply + Send + 'static,
     ) -> Reply {
-        self.take_time_at(self.pace, bytes, finish).await
+        self.take_time_at(self.pace.clone(), bytes, finish).await
     }
 
     /// As [`Context::take_time`], at another pace.
@@ -97,11 +99,14 @@ impl Context {
         finish: impl FnOnce() -> Reply + Send + 'static,
     ) -> Reply {
         let time = self.shared.faults().copy_time(bytes) + pace.more;
-        if time.is_zero() {
+        if time.is_zero() && pace.gate.is_none() {
             return finish();
         }
         let answer = tokio::spawn(async move {
             tokio::time::sleep(time).await;
+            if let Some(gate) = pace.gate {
+                gate.wait().await;
+            }
             finish()
         });
         match pace.trickle {
@@ -240,11 +245,16 @@ async fn answer(
         }
         Some(Action::Delay(time)) if is_copy(kind) => pace.more = *time,
         Some(Action::Delay(time)) => tokio::time::sleep(*time).await,
-        Some(Action::Wait(gate)) => gate.wait().await,
+        Some(Action::Hold { gate, trickle }) if is_copy(kind) => {
+            pace.gate = Some(gate.clone());
+            pace.trickle = *trickle;
+        }
+        Some(Action::Wait(gate) | Action::Hold { gate, .. }) => gate.wait().await,
         Some(Action::Trickle { every, total }) => {
             pace = Pace {
                 more: *total,
                 trickle: Some(*every),
+                gate: None,
             }
         }
         _ => {}

@@ -252,7 +252,10 @@ async fn each_account_lets_in_its_own() {
 async fn our_stores_wait_for_a_pending_copy() {
     let server = FaultServer::start().await;
     server.put_seed(Service::Azure, ONE, "a", 3, 10 * GIB);
-    server.faults().pending = Some(Pending::of(Duration::from_millis(300), PendingEnd::Success));
+    server.faults().pending = Some(Pending {
+        polls: 3,
+        ..Pending::of(Duration::ZERO, PendingEnd::Success)
+    });
     let from = Location::parse("az://one/a").unwrap();
     let to = Location::parse("az://two/b").unwrap();
     let receipt = server

@@ -8,6 +8,8 @@ pub mod lab;
 pub mod mounted;
 pub mod noise;
 pub mod synthetic;
+pub mod turns;
+pub mod waits;
 
 use std::collections::BTreeMap;
 use std::io::Write;

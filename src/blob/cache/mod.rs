@@ -355,11 +355,10 @@ impl Shared {
                 }
             }
             let flight = || self.fly(key.clone());
-            let (done, joined) = self.flights.join(&key, flight).await;
-            if joined {
+            let joins = || {
                 self.counters.joined.fetch_add(1, Ordering::Relaxed);
-            }
-            hit &= !done?;
+            };
+            hit &= !self.flights.join(&key, flight, joins).await?;
         }
         let text = "the file is damaged or gone as soon as it is there";
         Err(Error::new(ErrorKind::Corrupt, text)

@@ -240,7 +240,7 @@ impl Inner {
                 me.verify_or_fetch(&cell, &key).await
             }
         };
-        self.flights.join(key, fetch).await.0
+        self.flights.join(key, fetch, || {}).await
     }
 
     /// The same for who has a pin and is a task of its own.
