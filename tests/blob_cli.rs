@@ -92,6 +92,15 @@ fn a_job_from_its_jars_to_its_end() {
         let cached = serving.run(&["get", "orders", &digest, "-", "--cache", &at("cache")]);
         assert!(cached.status.success() && cached.stdout == jar);
     }
+    // A cache in the HA store would be taken for a part of it.
+    for inside in ["ha/default/cache", "ha/default", "ha/cache", "ha"] {
+        let (code, said) = serving.text(&["get", "orders", &digest, "-", "--cache", &at(inside)]);
+        assert!(
+            code == 2 && said.contains("lies in an HA store"),
+            "{inside}: {code} {said}"
+        );
+    }
+    assert!(!Path::new(&at("ha/cache")).exists());
     let ha = ["--ha", &at("ha"), "--cluster", "default"];
     let (code, from_ha) =
         serving.json(&[&["get", "orders", &digest, &at("from-ha")], &ha[..]].concat());

@@ -111,12 +111,12 @@ pub mod wire;
 pub use cache::{BlobCache, CacheConfig, CacheStats, CachedBlob, JobGuard};
 pub use chain::{Ask, Claim, Commit, Ledger, Reply, Sweep, Verdict};
 pub use eviction::{CachedFile, Eviction, EvictionReason, NoSpace, Space, SpaceRule, make_room};
-#[cfg(all(feature = "cli", unix))]
-pub(crate) use ha::apart;
 #[cfg(unix)]
 pub use ha::{
     Comparison, HaStore, InspectedJob, Inspection, Orphan, Owner, StoreAbilities, compare, inspect,
 };
+#[cfg(all(feature = "cli", unix))]
+pub(crate) use ha::{apart, outside_of_stores};
 #[cfg(unix)]
 pub use http::{HttpConfig, HttpLimits, HttpListener, HttpService, Right, TlsFiles};
 #[cfg(all(feature = "cli", unix))]
@@ -138,12 +138,12 @@ pub use manifest::{
 };
 #[cfg(unix)]
 pub use offload::{Message, OffloadRule, Offloaded, Received};
-pub use recovery::{Action, Found, Listed, Recovery, recover};
+pub use recovery::{Action, Found, Listed, Recovery, RefusedJob, recover};
 pub use registry::{Blob, Effect, Job, Registry};
 #[cfg(unix)]
 pub use server::{
     BlobHandle, BlobServer, Failure, Fenced, Finding, Metrics, Mode, Place, RecoverJobs,
-    RecoveryReport, RefusedJob, ScrubReport, ServerConfig, SweepReport,
+    RecoveryReport, ScrubReport, ServerConfig, SweepReport,
 };
 #[cfg(unix)]
 pub use source::{

@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::error::{Error, ErrorKind, Result};
 
 use super::key::{BlobKey, JobId, Moment, ObjectName};
@@ -22,6 +24,15 @@ pub struct Listed {
     pub size: u64,
     /// When it was written, by the clock of the store that lists it.
     pub modified: Moment,
+}
+
+/// A job that is not served, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusedJob {
+    /// The job.
+    pub job: JobId,
+    /// Why its manifest cannot be read.
+    pub why: String,
 }
 
 /// What a new owner has found.

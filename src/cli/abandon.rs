@@ -12,8 +12,9 @@ use super::{Output, exit, interrupt, location};
 ///
 /// Removes only objects that are proved to be the fork's, by a receipt or by their content, each by
 /// its own name; what is not proved stays (exit 4). A committed fork is refused. While it runs, and
-/// after a kill until it is run again, nobody can commit the fork or go on with it. Without --apply
-/// it only says what it would remove.
+/// after a kill until it is run again, nobody can commit the fork or go on with it. After a run that
+/// was killed the next one waits a minute before it frees the place, for what that one may still be
+/// removing. Without --apply it only says what it would remove.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The plan: a file or a URL. It is not removed.
@@ -24,6 +25,10 @@ pub(super) struct Args {
     /// Read files on other services than the snapshot's own too. Not taken from the plan.
     #[arg(long)]
     other_services: bool,
+    /// I know that no job was ever started from this fork, and that nobody is committing it. Asked for where
+    /// the evidence does not tell whether it was committed and its commit object was removed since.
+    #[arg(long)]
+    never_used: bool,
 }
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
@@ -31,6 +36,8 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let options = AbandonOptions {
         apply: args.apply,
         other_services: args.other_services,
+        never_used: args.never_used,
+        ..AbandonOptions::default()
     };
     let report = abandon(stores, &plan, options, ui)
         .await

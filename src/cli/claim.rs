@@ -1,14 +1,12 @@
 //! `forkpoint claim`.
 
 use crate::error::Result;
-use crate::ownership::{
-    ClaimRequest, claim, claim_below_guessed_roots, claimed_with, common_root, release,
-};
+use crate::ownership::{ClaimRequest, claim, claimed_with, common_root, guess_root, release};
 use crate::report::{claim_json, claim_text, released_json, released_text};
 use crate::snapshot::RestoreMode;
 use crate::store::Stores;
 
-use super::roots::{Also, guess, parse_all};
+use super::roots::{Also, parse_all};
 use super::ui::Ui;
 use super::{Output, exit, location};
 
@@ -35,8 +33,9 @@ pub(super) struct Args {
     /// Take the record back: the job was never started, or has let the snapshot go.
     #[arg(long)]
     release: bool,
-    /// Where jobs keep their checkpoints. Left out: the folder above that of the snapshot's job. A savepoint is taken
-    /// over only if it is given: jobs that were started from it may lie anywhere.
+    /// Where jobs keep their checkpoints. Left out: the folder above that of the snapshot's job. A savepoint, and a
+    /// checkpoint that lies in no folder named by a job id, such as a fork, is taken over only if it is given: jobs that
+    /// were started from it may lie anywhere.
     #[arg(long, value_name = "ROOT")]
     root: Vec<String>,
     #[command(flatten)]
@@ -59,7 +58,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         });
     }
     let mut roots = match args.root.is_empty() {
-        true => vec![guess(stores, &snapshot).await],
+        true => vec![guess_root(stores, &snapshot).await],
         false => parse_all(&args.root)?.iter().map(common_root).collect(),
     };
     roots.extend(args.also.locations()?);
@@ -68,11 +67,9 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         job: args.job.clone(),
         mode: args.mode,
         chain: args.chain,
+        guessed_roots: args.root.is_empty(),
     };
-    let report = match args.root.is_empty() {
-        true => claim_below_guessed_roots(stores, &roots, &request, ui).await?,
-        false => claim(stores, &roots, &request, ui).await?,
-    };
+    let report = claim(stores, &roots, &request, ui).await?;
     Ok(Output {
         text: claim_text(&report),
         json: claim_json(&report),

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use crate::error::{Error, Result};
 use crate::fork::{self, ForkReport, PlannedFork};
 use crate::progress::Cancel;
-use crate::report::{fork_json, fork_text, plan_json, plan_text};
+use crate::report::{REPAIR, fork_json, fork_text, plan_json, plan_text};
 use crate::snapshot::CommitObject;
 use crate::store::Stores;
 use crate::verify::{ReadSnapshot, verify_against};
@@ -104,8 +104,7 @@ async fn compare(
     ))
     .during("compare")
     .at(&report.snapshot)
-    .hint(
-        "if the original is intact, `forkpoint duplicate --overwrite ORIGINAL_OBJECT OBJECT` repairs an object (end jobs that \
-         use it first); `forkpoint verify --against` lists all of them",
-    ))
+    .hint(format!(
+        "{REPAIR}; `forkpoint verify --against` lists all of them"
+    )))
 }

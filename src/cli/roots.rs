@@ -1,10 +1,8 @@
 //! Where verbs of ownership look: the roots that are named, what else may depend on them, and what
 //! must be looked at with them.
 
-use futures::StreamExt;
-
 use crate::error::Result;
-use crate::ownership::{Survey, common_root, root_of, survey, wider_root_of};
+use crate::ownership::{Survey, common_root, survey};
 use crate::store::{Location, Stores};
 
 use super::location;
@@ -49,21 +47,6 @@ impl Also {
 
     pub(super) fn locations(&self) -> Result<Vec<Location>> {
         self.also.iter().map(|text| location::parse(text)).collect()
-    }
-}
-
-/// Where to look when nobody has named a root: from where the users of `what` are seen, as far as its name tells.
-pub(super) async fn guess(stores: &Stores, what: &Location) -> Location {
-    let root = root_of(what);
-    let Some(wider) = wider_root_of(what) else {
-        return root;
-    };
-    match stores.list_stream(&wider) {
-        Ok(mut listing) => match listing.next().await {
-            Some(Ok(_)) => wider,
-            _ => root,
-        },
-        Err(_) => root,
     }
 }
 

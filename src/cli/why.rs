@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use crate::ownership::{
     Answer, CleanPolicy, KeepRule, Lineage, MissingEvidence, MissingReason, Survey, clean_outlook,
-    judge, judge_object, object_outlook, parse_millis,
+    guess_root, judge, judge_object, lies_in_job, needs_named_roots, object_outlook, parse_millis,
 };
 use crate::report::{
     object_json, object_outlook_text, object_text, outlook_text, roots_text, why_json, why_text,
 };
-use crate::snapshot::{Kind, format_of};
+use crate::snapshot::format_of;
 use crate::store::Stores;
 
-use super::roots::{Also, guess, parse_all};
+use super::roots::{Also, parse_all};
 use super::ui::Ui;
 use super::{Output, exit, location};
 
@@ -32,8 +32,8 @@ pub(super) struct Args {
     /// The snapshot's folder, such as s3://prod/ckpt/3f2a.../chk-42, or an object.
     what: String,
     /// Where jobs keep their checkpoints. Left out: the folder above that of the snapshot's job. May be
-    /// given more than once. No savepoint is called deletable unless it is given: jobs that were started from one may
-    /// lie anywhere.
+    /// given more than once. No savepoint, and no checkpoint that lies in no folder named by a job id, such as a fork, is
+    /// called deletable unless it is given: jobs that were started from one may lie anywhere.
     #[arg(long, value_name = "ROOT")]
     root: Vec<String>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     }
     let what = stores.real(&what).await?;
     let roots = match args.root.is_empty() {
-        true => vec![guess(stores, &what).await],
+        true => vec![guess_root(stores, &what).await],
         false => parse_all(&args.root)?,
     };
     let looked = args.also.look(stores, ui, &roots).await?;
@@ -78,11 +78,11 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     {
         let outlook = clean_outlook(&lineage, roots, node, &policy, now);
         let said = outlook.as_ref().map_or_else(String::new, outlook_text);
-        let is_savepoint = survey
+        let unproved = survey
             .nodes
             .get(node)
-            .is_some_and(|n| n.kind != Kind::Checkpoint);
-        let verdict = match guessed && is_savepoint {
+            .is_some_and(|n| needs_named_roots(&n.directory, n.kind));
+        let verdict = match guessed && unproved {
             true => verdict.without(MissingEvidence::new(what, MissingReason::GuessedRoots, "")),
             false => verdict,
         };
@@ -100,6 +100,10 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         let said = outlook
             .as_ref()
             .map_or_else(String::new, object_outlook_text);
+        let verdict = match guessed && !lies_in_job(&what) {
+            true => verdict.without(MissingEvidence::new(what, MissingReason::GuessedRoots, "")),
+            false => verdict,
+        };
         return Ok(Output {
             text: object_text(&verdict) + &seen() + &said,
             json: document(object_json(&verdict), &outlook, survey, guessed),

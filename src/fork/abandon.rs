@@ -6,11 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::{GivingUp, MarkedFork, remove_earlier};
+use crate::ownership::{GivingUp, MarkedFork, SETTLE, remove_earlier};
 use crate::progress::Progress;
 use crate::restore::RestorePlan;
 use crate::store::{Journal, Location, OWN_FOLDER, Stat, Stores};
@@ -20,16 +21,31 @@ use super::site::Site;
 
 /// Objects compared or removed at once.
 const AT_ONCE: usize = 16;
-/// After so many it is looked whether another run has finished meanwhile.
-const BETWEEN_CHECKS: usize = 256;
 
 /// How to abandon.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct AbandonOptions {
     /// Remove. Without this it is only said what would be removed.
     pub apply: bool,
     /// As in [`RunOptions`](super::RunOptions).
     pub other_services: bool,
+    /// The caller knows that no job was ever started from this fork, and that nobody is committing it: remove it also
+    /// where the evidence does not tell whether it was committed.
+    pub never_used: bool,
+    /// How long to keep the place after the mark of another run was removed, so that nothing which that one is
+    /// removing is a new fork's.
+    pub settle: Duration,
+}
+
+impl Default for AbandonOptions {
+    fn default() -> AbandonOptions {
+        AbandonOptions {
+            apply: false,
+            other_services: false,
+            never_used: false,
+            settle: SETTLE,
+        }
+    }
 }
 
 /// What abandoning came to, or would come to.
@@ -58,8 +74,8 @@ pub struct AbandonReport {
 ///
 /// # Errors
 ///
-/// `Refused` if the fork is committed, if somebody was about to commit it, if another snapshot is
-/// there, or if another fork is under way there.
+/// `Refused` if the fork is committed, if it may have been (unless it was [`AbandonOptions::never_used`]), if another
+/// snapshot is there, or if another fork is under way there.
 pub async fn abandon(
     stores: &Stores,
     plan: &RestorePlan,
@@ -111,6 +127,7 @@ pub async fn abandon(
             destination: root.clone(),
         },
         places,
+        never_used: options.never_used,
     };
     let mut report = AbandonReport {
         destination: root.clone(),
@@ -126,7 +143,7 @@ pub async fn abandon(
             // A run that was killed may have left a mark. Nobody removes anything of what is committed, nor of what
             // has no note any more.
             if options.apply && !matches!(now, Now::Committing) {
-                remove_earlier(stores, snapshot, fork_id).await?;
+                remove_earlier(stores, snapshot, &work.fork, options.settle).await?;
             }
             return work.nothing_to_do(now, &[]).map(|()| report);
         }
@@ -146,7 +163,7 @@ pub async fn abandon(
             return refused.map(|()| report);
         }
         Ok(now) => {
-            mark.end(stores).await?;
+            mark.end(stores, options.settle).await?;
             return work.nothing_to_do(now, &[]).map(|()| report);
         }
         Err(e) => {
@@ -159,7 +176,8 @@ pub async fn abandon(
         mark.take_back(stores).await;
         return Err(e);
     }
-    work.remove(&begun, &report, &mark, progress).await?;
+    work.remove(&begun, &report, &mark, options.settle, progress)
+        .await?;
     Ok(report)
 }
 
@@ -167,7 +185,7 @@ pub async fn abandon(
 enum Now {
     NotBegun,
     Committed,
-    /// Somebody is about to commit it, or was.
+    /// Somebody is about to commit it, or was; or it has come to an end that nobody knows.
     Committing,
     Begun(Begun),
 }
@@ -185,11 +203,13 @@ struct Work<'a> {
     fork: MarkedFork,
     /// What is copied, and where to.
     places: Vec<(Location, Location)>,
+    never_used: bool,
 }
 
 impl Work<'_> {
-    /// The note, the journal, the commit object, in this order: whoever ends the fork writes the last and then removes
-    /// the others, the note after the journal.
+    /// The journal, the commit object, and then the note and the pin: whoever ends the fork writes the commit object and
+    /// then removes the others, last what says in the journal that there may have been a commit. So that it said so when
+    /// the journal was read, if the note is still there after that.
     async fn look(&self) -> Result<Now> {
         let noted = self.site.is_under_way().await;
         let noted = match noted {
@@ -207,10 +227,16 @@ impl Work<'_> {
         if self.is_committed().await? {
             return Ok(Now::Committed);
         }
-        Ok(match journal {
-            None => Now::NotBegun,
-            Some(journal) if journal.is_committing() => Now::Committing,
-            Some(journal) => Now::Begun(Begun { journal, noted }),
+        let Some(journal) = journal else {
+            return Ok(Now::NotBegun);
+        };
+        if journal.is_committing() && !self.never_used {
+            return Ok(Now::Committing);
+        }
+        let noted = noted && self.site.is_under_way().await?;
+        Ok(match noted || self.site.is_pinned().await? {
+            true => Now::Begun(Begun { journal, noted }),
+            false => Now::NotBegun,
         })
     }
 
@@ -229,11 +255,9 @@ impl Work<'_> {
                 "if the note of the fork is still there, `forkpoint commit PLAN` removes it and says whether the snapshot is \
                  whole; a snapshot that shall go is a matter of `forkpoint why` and `forkpoint clean`",
             )),
-            (Now::Committing, None) => Err(committing()
-                .at(self.snapshot)
-                .hint("finish it with `forkpoint commit PLAN`")),
+            (Now::Committing, None) => Err(committing().at(self.snapshot).hint(WAYS_OUT)),
             (Now::Committing, Some(mark)) => Err(committing().at(self.snapshot).hint(format!(
-                "finish it with `forkpoint commit PLAN`; a run of `forkpoint abandon` that was stopped has left {mark}, which \
+                "{WAYS_OUT}. A run of `forkpoint abandon` that was stopped has left {mark}, which \
                  keeps it from that: see that none is at work, and remove this mark first"
             ))),
             (Now::NotBegun | Now::Begun(_), _) => Ok(()),
@@ -282,6 +306,7 @@ impl Work<'_> {
         begun: &Begun,
         report: &AbandonReport,
         mark: &GivingUp,
+        settle: Duration,
         progress: &dyn Progress,
     ) -> Result<()> {
         let (stores, root) = (self.stores, &report.destination);
@@ -303,11 +328,13 @@ impl Work<'_> {
         if report.unproved.is_empty() {
             mark.check(stores).await?;
             self.site.tidy(&begun.journal).await?;
-            mark.end(stores).await?;
+            mark.end(stores, settle).await?;
             self.site.remove_empty_folders().await;
         } else if report.own.is_empty() {
             // Nothing has gone, so that nothing keeps anybody from finishing it.
             mark.take_back(stores).await;
+        } else {
+            mark.rest(stores).await;
         }
         Ok(())
     }
@@ -318,25 +345,30 @@ impl Work<'_> {
         mark: &GivingUp,
         progress: &dyn Progress,
     ) -> Result<()> {
-        for some in report.own.chunks(BETWEEN_CHECKS) {
-            mark.check(self.stores).await?;
-            futures::stream::iter(some.to_vec())
-                .map(|(at, _)| async move {
-                    self.stores.delete(&at).await?;
-                    progress.advance(1, 0);
-                    Ok::<_, Error>(())
-                })
-                .buffer_unordered(AT_ONCE)
-                .try_collect::<Vec<()>>()
-                .await?;
-        }
+        // Also where there is nothing to remove.
+        mark.check(self.stores).await?;
+        futures::stream::iter(&report.own)
+            .map(|(at, _)| async move {
+                mark.remove(self.stores, at).await?;
+                progress.advance(1, 0);
+                Ok::<_, Error>(())
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
         Ok(())
     }
 }
 
+/// What to do where it is not known whether there was a commit.
+const WAYS_OUT: &str = "finish it with `forkpoint commit PLAN` (after `forkpoint run PLAN` for each worker that is not done); \
+     or, if you know that no job was ever started from it and that nobody is committing it, remove it with `forkpoint abandon \
+     PLAN --apply --never-used`";
+
 fn committing() -> Error {
     Error::refused(
-        "somebody was about to commit this fork, and may have: a job may use what was copied",
+        "somebody was about to commit this fork, and may have, or it came to its end while a worker was at work: a job may \
+         use what was copied",
     )
 }
 

@@ -171,6 +171,10 @@ pub async fn commit(
             .map(|(index, _)| index)
             .collect();
         if !missing.is_empty() {
+            if !under_way && options.trust.copied_by.is_some() {
+                // Others copied it, without a note: it may have been committed, and its job have removed the commit object.
+                journal.committing(site.commit_at()).await?;
+            }
             let mut left = left_over(&planned, &tasks, &missing, &by_source);
             left.not_begun = !under_way && options.trust.copied_by.is_none();
             if let Some(workers) = options.redistribute {
@@ -189,8 +193,9 @@ pub async fn commit(
         site.commit(&journal, &planned.metadata).await?;
     }
     prove(stores, &planned.plan, progress).await?;
-    if under_way || !already {
-        site.tidy(&*site.journal().await?).await?;
+    match under_way || !already {
+        true => site.tidy(&*site.journal().await?).await?,
+        false => site.tidy_rest().await?,
     }
     site.remove_empty_folders().await;
     let executed = Executed {

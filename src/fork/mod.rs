@@ -298,7 +298,7 @@ pub async fn run(
             match made.await {
                 Ok(executed) => executed,
                 Err(e) => {
-                    site.note_again().await;
+                    site.note_again(journal).await;
                     return Err(e);
                 }
             }
@@ -309,8 +309,9 @@ pub async fn run(
         },
     };
     prove(stores, plan, progress).await?;
-    if let Some(journal) = &journal {
-        site.tidy(journal).await?;
+    match &journal {
+        Some(journal) => site.tidy(journal).await?,
+        None => site.tidy_rest().await?,
     }
     site.remove_empty_folders().await;
     Ok(ForkReport {

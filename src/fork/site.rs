@@ -229,6 +229,11 @@ impl<'a> Site<'a> {
 
     /// Writes the commit object, unless it is there. Four requests.
     ///
+    /// Its files were looked at before. If this run then stops for so long that somebody gives the fork up as a whole
+    /// and it is begun again, this writes the commit object of files that are not all there yet. That is no silent loss:
+    /// the proof, which comes after it, finds them missing and says that the fork is damaged, and whoever has begun it
+    /// again brings them back.
+    ///
     /// # Errors
     ///
     /// `Refused` if somebody gives the fork up, or has done so; then nothing is left of the try.
@@ -270,33 +275,59 @@ impl<'a> Site<'a> {
         match self.is_under_way().await? {
             true => Ok(()),
             false => Err(Error::refused(
-                "the fork was given up with `forkpoint abandon` while it was about to be committed: what it needs has gone",
+                "the fork came to its end while it was about to be committed: it was given up with `forkpoint abandon`, or \
+                 committed by another run, and its job has removed the commit object",
             )
             .at(&self.snapshot)
             .hint(format!(
-                "nothing was committed; to make the fork all the same, run `forkpoint fork` or the workers of its plan again; if \
-                 this run has copied anything since, {} remove it",
+                "nothing was committed by this run; to make the fork all the same, run `forkpoint fork` or the workers of its \
+                 plan again; if this run has copied anything since and no job uses this fork, {} remove it, with \
+                 --never-used",
                 give_up(&self.source, &self.root)
             ))),
         }
     }
 
-    /// Removes what only a fork under way needs: unfinished copies, the journal, the pin, the note.
+    /// Removes what only a fork under way needs: unfinished copies, receipts, the pin, the note, and last what says in
+    /// the journal that there may have been a commit.
+    ///
+    /// In this order, since whoever gives a fork up takes the copies of one that has a note or a pin for nobody's: as
+    /// long as one of them is there, the journal must say that somebody may use them, even when the job that was
+    /// started from the fork has removed the commit object meanwhile. While there is a commit object, a rerun takes up
+    /// where this one stopped.
     pub(super) async fn tidy(&self, journal: &Journal) -> Result<()> {
         self.stores.undo_unfinished(journal).await?;
-        // The note last: while it is there, a rerun takes up where this one stopped.
-        journal.remove().await?;
+        let rest = journal.remove_receipts().await?;
         unpin_source(self.stores, &self.source, &self.pin()).await?;
-        self.stores.delete(&self.note_at).await
+        self.stores.delete(&self.note_at).await?;
+        journal.remove_rest(&rest).await
     }
 
-    /// Writes the note again where it has gone while this run was copying, as somebody has given the fork up: else
-    /// nobody could remove what was copied since. Best effort: the run has failed for another reason.
-    pub(super) async fn note_again(&self) {
+    /// Removes what a run that was killed while it tidied has left of a committed fork without a note. One listing.
+    pub(super) async fn tidy_rest(&self) -> Result<()> {
+        let journal = self.journal().await?;
+        match journal.is_there() {
+            true => self.tidy(&journal).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Begins the fork again, of which the note has gone while this run was copying: else nobody could remove what was
+    /// copied since. Best effort: the run fails anyhow.
+    ///
+    /// Somebody has given the fork up; or it was committed, and the job that was started from it has removed the commit
+    /// object since. Which of the two it was nobody can know, so that the journal says first that somebody may use the
+    /// copies.
+    pub(super) async fn note_again(&self, journal: &Journal) {
         let again = async {
             if self.is_under_way().await? || self.stores.find(&self.commit_at).await?.is_some() {
                 return Ok(());
             }
+            journal.committing(&self.commit_at).await?;
+            if let Err(e) = self.pin_source().await {
+                tracing::warn!(source = %self.source, error = %e, "the source could not be pinned again");
+            }
+            // No look for marks: whoever gives the fork up right now has not seen what this run has copied.
             self.attempt.begin(self.stores, &self.note_at).await
         };
         if let Err(e) = again.await {

@@ -68,6 +68,7 @@ pub async fn understand(
     progress: &dyn Progress,
 ) -> Result<(Snapshot, LookupRules, HashMap<Location, Option<Stat>>)> {
     let mut rules = LookupRules::default();
+    refuse_hidden(&request.moved_from)?;
     for moved in &request.moved_from {
         let new = match &moved.new {
             Some(new) => Some(new.clone()),
@@ -87,6 +88,26 @@ pub async fn understand(
         stats = verify::look_at_objects(stores, &source, progress).await?;
     }
     Ok((source, rules, stats))
+}
+
+/// Refuses a rule that would never be asked: an earlier one is for all that lies below its old place.
+fn refuse_hidden(rules: &[MovedFrom]) -> Result<()> {
+    let hides = |earlier: &MovedFrom, later: &MovedFrom| {
+        let same = earlier.text == later.text;
+        !same && earlier.old.strip(&later.old_text).is_some()
+    };
+    for (n, later) in rules.iter().enumerate() {
+        let before = rules.iter().take(n);
+        if let Some(earlier) = before.into_iter().find(|earlier| hides(earlier, later)) {
+            return Err(Error::invalid(format!(
+                "`{}` would be ignored: `{}`, which comes first, is for all that lies below its old place",
+                later.text, earlier.text
+            ))
+            .during("read --moved-from")
+            .hint("name the longer old place first, and each old place once"));
+        }
+    }
+    Ok(())
 }
 
 /// Reads a fork or copy, and the snapshot that it was made from, of which another tool may have moved either: by the

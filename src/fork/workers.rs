@@ -194,7 +194,7 @@ pub async fn run_slice(
     let executed = match result {
         Ok(executed) => executed,
         Err(e) => {
-            site.note_again().await;
+            site.note_again(&journal).await;
             return Err(name_what_changed(stores, &tasks, e).await);
         }
     };
@@ -211,16 +211,15 @@ pub async fn run_slice(
         site.tidy(&journal).await?;
         site.remove_empty_folders().await;
     } else if !under_way {
-        // The note again, or nobody could remove what this run has copied meanwhile.
-        if site.begin_anyway().await.is_err() {
-            site.note_again().await;
-        }
+        site.note_again(&journal).await;
         return Err(Error::refused(
-            "the fork was abandoned while this worker was at work, which has gone on copying",
+            "the fork came to its end while this worker was at work, which has gone on copying: it was abandoned, or \
+             committed, and its job has removed the commit object",
         )
         .at(understood.layout.snapshot())
         .hint(
-            "remove that too: `forkpoint abandon PLAN --apply`; or go on: run the workers again",
+            "if no job was ever started from it, `forkpoint abandon PLAN --apply --never-used` removes what was copied since; \
+             or go on: run the workers again",
         ));
     } else {
         given_up?;

@@ -7,8 +7,8 @@ use crate::store::Location;
 
 use super::evidence::{MissingEvidence, next_steps};
 use super::identity::SnapshotId;
+use super::need::NeedReason;
 use super::survey::Node;
-use super::verdict::NeedReason;
 
 /// What would change the answer for the snapshot `own`, each with the command that does it.
 pub(super) fn changes(

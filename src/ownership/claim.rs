@@ -11,15 +11,17 @@ use crate::store::Location;
 use super::access::Access;
 use super::claimant::resolve;
 use super::evidence::{MissingEvidence, MissingReason, incomplete_error};
+use super::guess::needs_named_roots;
 use super::identity::{SnapshotId, is_called, same_job};
 use super::lineage::{Amount, Lineage};
+use super::need::NeedReason;
 use super::pin::{list, refuse_going, snapshot_is_there, tidy};
 use super::record::{
     self, Claim, RECORD_LIMIT_BYTES, RECORD_VERSION, Restore, claim_at, nonce, own_folder,
     restore_at,
 };
 use super::survey::{Node, Survey, survey};
-use super::verdict::{NeedReason, has_completed, lost_text, recorded_needs};
+use super::verdict::{has_completed, lost_text, recorded_needs};
 
 /// A job is started from a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +36,9 @@ pub struct ClaimRequest {
     pub mode: RestoreMode,
     /// It takes over the older checkpoints of the snapshot's job too.
     pub chain: bool,
+    /// Nobody has named the roots: then what [`needs_named_roots`](super::needs_named_roots) says so of is not taken over, since jobs
+    /// that were started from it may keep their checkpoints anywhere.
+    pub guessed_roots: bool,
 }
 
 /// A snapshot that a job has taken over or depends on.
@@ -203,31 +208,6 @@ pub async fn claim(
     request: &ClaimRequest,
     progress: &dyn Progress,
 ) -> Result<ClaimReport> {
-    claim_by(access, roots, request, false, progress).await
-}
-
-/// As [`claim`], below roots that nobody has named: a savepoint cannot be taken over then, since jobs that were started
-/// from it may keep their checkpoints anywhere.
-///
-/// # Errors
-///
-/// Those of [`claim`].
-pub async fn claim_below_guessed_roots(
-    access: &dyn Access,
-    roots: &[Location],
-    request: &ClaimRequest,
-    progress: &dyn Progress,
-) -> Result<ClaimReport> {
-    claim_by(access, roots, request, true, progress).await
-}
-
-async fn claim_by(
-    access: &dyn Access,
-    roots: &[Location],
-    request: &ClaimRequest,
-    guessed: bool,
-    progress: &dyn Progress,
-) -> Result<ClaimReport> {
     if request.job.trim().is_empty() {
         return Err(Error::invalid("a job has a name"));
     }
@@ -263,7 +243,10 @@ async fn claim_by(
         }
     }
     refuse_lost(&survey, own)?;
-    if guessed && request.mode == RestoreMode::Claim && own.kind != Kind::Checkpoint {
+    if request.guessed_roots
+        && request.mode == RestoreMode::Claim
+        && needs_named_roots(&own.directory, own.kind)
+    {
         let roots: Vec<String> = survey.roots.iter().map(Location::to_string).collect();
         let unknown = MissingEvidence::new(
             own.directory.clone(),

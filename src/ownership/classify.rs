@@ -12,9 +12,10 @@ use super::identity::SnapshotId;
 use super::layout::Place;
 use super::lineage::{Amount, Lineage};
 use super::names::{ObjectId, is_odd};
+use super::need::NeedReason;
 use super::retention::{Candidate, KeepRule, RetentionReason, retain};
 use super::survey::{Node, Survey};
-use super::verdict::{NeedReason, recorded_needs};
+use super::verdict::recorded_needs;
 
 /// Nothing younger than this is deleted, unless another limit is given: longer than any checkpoint
 /// takes, since what a running one has uploaded is referred to by nothing yet. In milliseconds.

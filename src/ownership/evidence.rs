@@ -52,7 +52,7 @@ pub enum MissingReason {
     ReferenceLeavesRoots,
     /// A snapshot went or came while it was looked at: what was listed no longer holds.
     ChangedMeanwhile,
-    /// Nobody has named the roots, and those that were guessed need not hold all that may use a savepoint.
+    /// Nobody has named the roots, and those that were guessed need not hold all that may use it.
     GuessedRoots,
 }
 
@@ -187,7 +187,7 @@ impl fmt::Display for MissingEvidence {
             MissingReason::ReferenceLeavesRoots => "references leave the roots that were looked at",
             MissingReason::ChangedMeanwhile => "it changed while it was looked at",
             MissingReason::GuessedRoots => {
-                "jobs that use this savepoint may keep their checkpoints outside of the roots, which were guessed"
+                "jobs that use it may keep their checkpoints outside of the roots, which were guessed"
             }
         };
         write!(f, "{}: {what}", self.location)?;

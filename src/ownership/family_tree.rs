@@ -10,8 +10,9 @@ use crate::store::Location;
 use super::evidence::MissingEvidence;
 use super::identity::SnapshotId;
 use super::lineage::{Amount, GrowthEvidence, Lineage, Parent};
+use super::need::NeedReason;
 use super::origin::origins;
-use super::verdict::{NeedReason, going_by, recorded_needs};
+use super::verdict::{going_by, recorded_needs};
 
 /// One snapshot as lists and trees show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

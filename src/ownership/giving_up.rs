@@ -9,7 +9,15 @@
 //! fork's note has gone, however long that takes: what is half removed must not be committed. Whoever finishes
 //! removes the marks of runs before it too, which were killed, or are so slow that they look again before they
 //! go on and find theirs gone.
+//!
+//! Another fork to this place copies to the same names. So that no slow run removes what that one has copied, a run
+//! removes an object only within [`FRESH`] and [`CALL`] of a look that found its mark; and whoever has removed the mark
+//! of another run that may be at work keeps its own for [`SETTLE`] more, which keeps everybody from the place.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Location;
 
@@ -20,12 +28,25 @@ use super::record::{self, Mark, MarkedFork, RECORD_VERSION, marks_in, nonce};
 /// Such a mark counts until it is removed: the end of the year 9999.
 const NEVER_UNIX_MS: u64 = 253_402_300_799_000;
 
+/// How old the look may be that found the mark when an object is removed.
+const FRESH: Duration = Duration::from_secs(15);
+/// How long one removal may take, with all that is repeated: then it is not repeated any more.
+const CALL: Duration = Duration::from_secs(30);
+/// After so long no run can remove anything any more whose mark has gone: the two above, and for what is on its way.
+pub(crate) const SETTLE: Duration = Duration::from_secs(60);
+
+/// How the names of the marks end of runs that have ended and left objects to look at.
+const ENDED: &str = "-ended.json";
+
 /// The mark of one run that gives a fork up.
 #[derive(Debug)]
 pub(crate) struct GivingUp {
     home: Location,
     at: Location,
+    mark: Mark,
     earlier: Vec<Location>,
+    /// When the last look began that found it.
+    seen: Mutex<Option<Instant>>,
 }
 
 impl GivingUp {
@@ -56,7 +77,9 @@ impl GivingUp {
         let mut giving_up = GivingUp {
             home,
             at,
+            mark,
             earlier: Vec::new(),
+            seen: Mutex::new(None),
         };
         match earlier_marks(access, snapshot, &fork.fork_id).await {
             Ok(earlier) => {
@@ -76,14 +99,42 @@ impl GivingUp {
         &self.earlier
     }
 
+    /// Removes an object of the fork, while it is sure that nobody has finished meanwhile, after whom another fork may
+    /// have begun. One request, and one more every quarter of a minute.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if somebody has; `Unavailable` if the store takes too long.
+    pub(crate) async fn remove(&self, access: &dyn Access, object: &Location) -> Result<()> {
+        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.is_none_or(|seen| seen.elapsed() >= FRESH) {
+            self.check(access).await?;
+        }
+        let removal = tokio::time::timeout(CALL, access.delete(object));
+        removal.await.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("the store has not answered for {} seconds", CALL.as_secs()),
+            )
+            .during("remove")
+            .at(object)
+            .hint("run the same command again"))
+        })
+    }
+
     /// Makes sure that nobody has finished meanwhile, after whom another fork may have begun. One request.
     ///
     /// # Errors
     ///
     /// `Refused`.
     pub(crate) async fn check(&self, access: &dyn Access) -> Result<()> {
+        let began = Instant::now();
         match access.find(&self.at).await? {
-            Some(_) => Ok(()),
+            Some(_) => {
+                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                *seen = Some(began);
+                Ok(())
+            }
             None => Err(Error::refused(
                 "the mark of this run has gone: another `forkpoint abandon` has finished with this fork meanwhile",
             )
@@ -100,16 +151,38 @@ impl GivingUp {
         }
     }
 
-    /// Removes the own mark and those of runs before: all is done.
+    /// Changes the mark for one that says that this run has ended: it still keeps everybody from the fork, but nobody
+    /// need wait for this run. Best effort: else the next run waits.
+    pub(crate) async fn rest(&self, access: &dyn Access) {
+        let name = self.at.name().trim_end_matches(".json");
+        let at = marks_in(&self.home).child(&format!("{name}{ENDED}"));
+        let changed = async {
+            access.create(&at, record::encode(&self.mark)?).await?;
+            access.delete(&self.at).await
+        };
+        if let Err(e) = changed.await {
+            tracing::warn!(at = %self.at, error = %e, "a mark could not be changed; the next run will wait for this one");
+        }
+    }
+
+    /// Removes the marks of runs before, waits for `settle` if any of them may be at work, and removes the own one: all
+    /// is done.
     ///
     /// # Errors
     ///
     /// If the store refuses; the next run removes what stays.
-    pub(crate) async fn end(&self, access: &dyn Access) -> Result<()> {
-        for at in self.earlier.iter().chain([&self.at]) {
+    pub(crate) async fn end(&self, access: &dyn Access, settle: Duration) -> Result<()> {
+        for at in &self.earlier {
             remove(access, &self.home, at).await?;
         }
-        Ok(())
+        if self.earlier.iter().any(|at| !at.name().ends_with(ENDED)) {
+            tracing::info!(
+                seconds = settle.as_secs(),
+                "another run was stopped or is slow; waiting until it can remove nothing any more"
+            );
+            clock::sleep(settle).await;
+        }
+        remove(access, &self.home, &self.at).await
     }
 }
 
@@ -125,16 +198,25 @@ pub(crate) async fn earlier_marks(
     Ok(marks)
 }
 
-/// Removes marks of runs that were killed after their last deletion.
+/// Removes marks of runs that were killed after the fork's note had gone.
+///
+/// # Errors
+///
+/// As [`GivingUp::begin`] and [`GivingUp::end`].
 pub(crate) async fn remove_earlier(
     access: &dyn Access,
     snapshot: &Location,
-    fork_id: &str,
+    fork: &MarkedFork,
+    settle: Duration,
 ) -> Result<()> {
-    for at in earlier_marks(access, snapshot, fork_id).await? {
-        remove(access, &home_of(snapshot)?, &at).await?;
+    if earlier_marks(access, snapshot, &fork.fork_id)
+        .await?
+        .is_empty()
+    {
+        return Ok(());
     }
-    Ok(())
+    let own = GivingUp::begin(access, snapshot, fork.clone()).await?;
+    own.end(access, settle).await
 }
 
 /// Refuses to go on with a fork to the folder `snapshot` while somebody gives it up. One listing, one read per mark.
@@ -147,27 +229,10 @@ pub(crate) async fn refuse_given_up(access: &dyn Access, snapshot: &Location) ->
         if let Some(fork) = &mark.fork
             && mark.snapshots.iter().any(|name| name == snapshot.name())
         {
-            return Err(given_up(fork, &at).at(snapshot));
+            return Err(fork.given_up(&at).at(snapshot));
         }
     }
     Ok(())
-}
-
-/// The error of whoever meets such a mark.
-pub(super) fn given_up(fork: &MarkedFork, at: &Location) -> Error {
-    let MarkedFork {
-        fork_id,
-        source,
-        destination,
-    } = fork;
-    Error::refused(format!(
-        "fork {fork_id} to here is being given up: a `forkpoint abandon` is at work, or was stopped before its end"
-    ))
-    .hint(format!(
-        "wait until it has ended; if it was stopped, `forkpoint abandon PLAN --apply` goes on with it and removes its mark \
-         ({at}) last; if the plan is lost, `forkpoint plan {source} {destination} --workers 1 --out PLAN` makes one; \
-         after that the place is free for a fork again"
-    ))
 }
 
 async fn remove(access: &dyn Access, home: &Location, at: &Location) -> Result<()> {

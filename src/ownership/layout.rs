@@ -2,7 +2,7 @@
 //! orphan; everything else is a stranger, and stays.
 
 use crate::snapshot::format_of;
-use crate::store::{Location, OWN_FOLDER};
+use crate::store::{Location, OWN_FOLDER, Provider};
 
 use super::names::is_odd;
 
@@ -237,20 +237,20 @@ pub fn root_of(at: &Location) -> Location {
     common_root(&inside.parent().unwrap_or_else(|| inside.clone()))
 }
 
-/// The folder above [`root_of`] a savepoint that does not lie in the folder of a job, as savepoints mostly do not: jobs
-/// that were started from it often lie beside its folder. `None` for anything else, and where that is a whole bucket.
+/// The folder above [`root_of`] what lies in no folder named by a job id, as savepoints and forks mostly do not: jobs
+/// that were started from it often lie beside its folder. `None` for anything else, and where that is a whole bucket,
+/// or a folder in the root of a local disk.
 pub fn wider_root_of(at: &Location) -> Option<Location> {
     let root = root_of(at);
     let inside = root.strip(at)?;
-    let is_of_job = |part: &str| {
-        is_job_id(part)
-            || part.starts_with("chk-")
-            || matches!(part, "shared" | "taskowned" | "dstl")
-    };
-    if inside.is_empty() || inside.split('/').any(is_of_job) {
+    if inside.is_empty() || inside.split('/').any(is_job_id) {
         return None;
     }
-    root.parent().filter(|above| !above.key().is_empty())
+    let is_too_wide = |folder: &Location| match folder.provider() {
+        Provider::Local => !folder.key().trim_matches('/').contains('/'),
+        _ => folder.key().is_empty(),
+    };
+    root.parent().filter(|above| !is_too_wide(above))
 }
 
 #[cfg(test)]
@@ -403,12 +403,20 @@ mod tests {
             wider(&format!("s3://b/x/savepoints/{savepoint}")),
             Some("s3://b/x".to_string())
         );
+        for fork in ["chk-4", "shared/x", "chk-4/x"] {
+            let text = format!("s3://b/x/fork/{fork}");
+            assert_eq!(wider(&text), Some("s3://b/x".to_string()), "{text}");
+        }
+        assert_eq!(wider("/a/b/fork/chk-4"), Some("file:/a/b".to_string()));
         let job = "0".repeat(32);
         for text in [
             format!("s3://b/savepoints/{savepoint}"),
             format!("s3://b/x/{job}/{savepoint}"),
             format!("s3://b/x/{job}/chk-4"),
-            "s3://b/x/fork/chk-4".to_string(),
+            format!("s3://b/x/{job}/shared/x"),
+            format!("s3://b/x/{job}/fork/chk-4"),
+            "s3://b/fork/chk-4".to_string(),
+            "/tmp/fork/chk-4".to_string(),
         ] {
             assert_eq!(wider(&text), None, "{text}");
         }

@@ -12,10 +12,12 @@ pub mod clean;
 mod evidence;
 mod family_tree;
 mod giving_up;
+mod guess;
 mod identity;
 mod layout;
 mod lineage;
 mod names;
+mod need;
 mod origin;
 mod outlook;
 mod pin;
@@ -28,9 +30,7 @@ mod usage;
 mod verdict;
 
 pub use access::Access;
-pub use claim::{
-    ClaimReport, ClaimRequest, Claimed, Conflict, claim, claim_below_guessed_roots, find_conflicts,
-};
+pub use claim::{ClaimReport, ClaimRequest, Claimed, Conflict, claim, find_conflicts};
 pub(crate) use classify::NO_RULE;
 pub use classify::{
     Cause, Class, Classified, CleanPolicy, Doubt, Fate, MIN_AGE_MS, StayReason, classify,
@@ -38,12 +38,14 @@ pub use classify::{
 pub(crate) use evidence::incomplete_error;
 pub use evidence::{MissingEvidence, MissingReason};
 pub use family_tree::{Branch, FamilyTree, Growth, SnapshotSummary, StartedFrom, family_tree};
-pub(crate) use giving_up::{GivingUp, refuse_given_up, remove_earlier};
+pub(crate) use giving_up::{GivingUp, SETTLE, refuse_given_up, remove_earlier};
+pub use guess::{guess_root, lies_in_job, needs_named_roots};
 pub use identity::{SnapshotId, short_job};
 pub(crate) use layout::inside_of_snapshot;
 pub use layout::{Place, common_root, root_of, wider_root_of};
 pub use lineage::{Amount, GrowthEvidence, Lineage, Parent};
 pub use names::{Names, ObjectId, is_odd};
+pub use need::NeedReason;
 pub use outlook::{CleanOutlook, ObjectOutlook, clean_outlook, object_outlook};
 pub use pin::{PinRequest, is_pinned_as, pin, pins, refuse_destination, snapshot_is_there, unpin};
 pub(crate) use pin::{announce, is_pinned_by};
@@ -54,6 +56,5 @@ pub use retention::{Candidate, Keep, KeepRule, RetentionReason, parse_millis, re
 pub use survey::{Fact, Node, Records, Survey, survey};
 pub use usage::{Usage, usage};
 pub use verdict::{
-    Answer, Independence, NeedReason, ObjectVerdict, Verdict, human_millis, independence, judge,
-    judge_object,
+    Answer, Independence, ObjectVerdict, Verdict, human_millis, independence, judge, judge_object,
 };

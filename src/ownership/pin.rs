@@ -10,7 +10,6 @@ use crate::snapshot::formats;
 use crate::store::Location;
 
 use super::access::Access;
-use super::giving_up::given_up;
 use super::record::{
     self, Mark, Pin, PinningFork, RECORD_LIMIT_BYTES, RECORD_VERSION, check_name, marks_in, nonce,
     own_folder, pin_at,
@@ -298,7 +297,7 @@ pub async fn snapshot_is_there(access: &dyn Access, snapshot: &Location) -> Resu
 
 fn being_cleaned(mark: &Mark, at: &Location) -> Error {
     if let Some(fork) = &mark.fork {
-        return given_up(fork, at);
+        return fork.given_up(at);
     }
     Error::refused(format!("plan {} is about to delete it", mark.plan)).hint(format!(
         "if that shall not be, see that nobody applies the plan, and remove {at}; it counts no more from {} on",

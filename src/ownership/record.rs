@@ -149,6 +149,25 @@ pub struct MarkedFork {
     pub destination: Location,
 }
 
+impl MarkedFork {
+    /// The error of whoever meets its mark, which is `at`.
+    pub(crate) fn given_up(&self, at: &Location) -> Error {
+        let MarkedFork {
+            fork_id,
+            source,
+            destination,
+        } = self;
+        Error::refused(format!(
+            "fork {fork_id} to here is being given up: a `forkpoint abandon` is at work, or was stopped before its end"
+        ))
+        .hint(format!(
+            "wait until it has ended; if it was stopped, `forkpoint abandon PLAN --apply` goes on with it and removes its \
+             mark ({at}) last; if the plan is lost, `forkpoint plan {source} {destination} --workers 1 --out PLAN` makes \
+             one; after that the place is free for a fork again"
+        ))
+    }
+}
+
 impl Mark {
     /// True while a deletion of its cleaner may be under way.
     pub fn is_active(&self, now: u64) -> bool {

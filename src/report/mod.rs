@@ -50,7 +50,7 @@ pub(crate) use text::count;
 pub use text::human_bytes;
 pub use uploads::{uploads_json, uploads_text};
 pub use usage::{usage_json, usage_text};
-pub use verify::{verify_json, verify_text};
+pub use verify::{REPAIR, verify_json, verify_text};
 pub use why::{
     object_json, object_outlook_text, object_text, outlook_text, roots_text, why_json, why_text,
 };

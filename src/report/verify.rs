@@ -6,6 +6,10 @@ use crate::verify::{Compared, VerifyReport};
 
 use super::text::{count, human_bytes, name};
 
+/// What helps where an object is not as its original.
+pub const REPAIR: &str = "if the original is the one that is intact, `forkpoint duplicate --overwrite ORIGINAL_OBJECT OBJECT` \
+     repairs an object; end jobs that use it first";
+
 /// The findings as a document.
 pub fn verify_json(report: &VerifyReport) -> Value {
     json!({
@@ -46,10 +50,7 @@ pub fn verify_text(report: &VerifyReport) -> String {
         ));
     }
     if let Compared::Original(_) = report.compared {
-        text.push_str(
-            "if the original is the one that is intact, `forkpoint duplicate --overwrite ORIGINAL_OBJECT OBJECT` repairs an \
-             object; end jobs that use it first\n",
-        );
+        text.push_str(&format!("{REPAIR}\n"));
     }
     text
 }

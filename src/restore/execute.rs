@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
-use crate::store::{BatchOptions, Item, Journal, Location, Method, Stores};
+use crate::store::{BatchOptions, Item, Journal, Location, Method, Provider, Stores};
 
 use super::plan::Task;
 
@@ -81,15 +81,54 @@ pub async fn execute(
             cancel.check()?;
             Err(e)
         }
-        // Credentials that expire half-way are renewed, and the rest is done then.
-        Some(e) if e.kind() == ErrorKind::Denied && report.copied > 0 => {
-            Err(e.with_kind(ErrorKind::Unavailable))
-        }
-        Some(e) => Err(e),
+        Some(e) => Err(denied_half_way(e, report.copied)),
         None => Ok(Executed {
             copied: report.copied,
             reused: report.reused,
             methods: report.methods,
         }),
+    }
+}
+
+/// What was copied counts where access is denied half-way: credentials that expire are renewed, and rights can be given.
+fn denied_half_way(e: Error, copied: u64) -> Error {
+    if e.kind() != ErrorKind::Denied {
+        return e;
+    }
+    let at = e.location().and_then(|at| Location::parse(at).ok());
+    let e = match at.is_some_and(|at| at.provider() == Provider::Local) {
+        true => e.hint(
+            "permission is missing: give the user of this process the right to read the file, or to write there; then run \
+             the same command again, which goes on with what is missing",
+        ),
+        false => e,
+    };
+    match copied {
+        0 => e,
+        _ => e.with_kind(ErrorKind::Unavailable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_rights_names_them_first_and_what_was_copied_counts() {
+        let denied = |at: &str| Error::new(ErrorKind::Denied, "permission denied").at(at);
+        for (copied, kind) in [(0, ErrorKind::Denied), (3, ErrorKind::Unavailable)] {
+            let e = denied_half_way(denied("file:/a/shared/x"), copied);
+            assert_eq!(e.kind(), kind);
+            let step = e.next_step().unwrap();
+            assert!(step.starts_with("permission is missing"), "{step}");
+            assert!(step.contains("run the same command again"), "{step}");
+            // Of a bucket the error itself says what to do about credentials.
+            assert_eq!(
+                denied_half_way(denied("s3://b/x"), copied).next_step(),
+                None
+            );
+        }
+        let other = Error::corrupt("damaged").at("file:/a/x");
+        assert_eq!(denied_half_way(other, 3).kind(), ErrorKind::Corrupt);
     }
 }

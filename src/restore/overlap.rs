@@ -91,6 +91,25 @@ pub fn refuse_overlap(source: &Ground, fork: &Ground) -> Result<()> {
     if source.snapshot == fork.snapshot {
         return refuse("the fork would lie on the snapshot itself".into());
     }
+    // The root of a fork may lie above its source: it holds a folder for each, and nobody removes it as a whole for
+    // being the fork's. But what lies in the folders below it is the fork's, and goes with it.
+    let is_root = |target: &Location| {
+        let mut others = fork.folders.iter();
+        others.any(|other| other != target && target.contains(other))
+    };
+    let below = fork.folders.iter().filter(|target| !is_root(target));
+    for target in below.chain(&fork.snapshot) {
+        let needed = source.folders.iter().chain(&source.snapshot);
+        if let Some(folder) = needed
+            .into_iter()
+            .find(|folder| *folder != target && target.contains(folder))
+        {
+            return refuse(format!(
+                "{folder}, which holds files of the snapshot, lies inside {target}, which would be a folder of the fork: \
+                 whoever removes that would remove the original"
+            ));
+        }
+    }
     for target in &fork.folders {
         if let Some(snapshot) = source.snapshot.iter().find(|s| s.contains(target)) {
             return refuse(format!("{target} lies inside the snapshot {snapshot}"));
@@ -151,8 +170,15 @@ mod tests {
         ] {
             assert!(refuse_overlap(&source, &fork(root)).is_err(), "{root}");
         }
+        // Above its source: a folder for each.
         for root in ["s3://b/fork", "s3://c", "s3://b"] {
             assert!(refuse_overlap(&source, &fork(root)).is_ok(), "{root}");
+        }
+        // A folder of the fork would hold the source.
+        for job in ["s3://b/x/shared/copy", "s3://b/x/chk-5/copy"] {
+            let source = ground(&format!("{job}/chk-5"), &[&format!("{job}/shared")]);
+            let e = refuse_overlap(&source, &fork("s3://b/x")).unwrap_err();
+            assert!(e.to_string().contains("remove the original"), "{e}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! nothing is ever changed, only added, and entries of later objects stand above those of earlier
 //! ones. When all is done the folder is removed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -56,7 +56,10 @@ pub struct Journal {
 struct State {
     receipts: HashMap<Location, Receipt>,
     unfinished: HashMap<Location, Unfinished>,
-    committing: bool,
+    /// The journal objects that say that there may be a commit object.
+    committing: HashSet<Location>,
+    /// Those that are known to say no such thing.
+    plain: HashSet<Location>,
 }
 
 impl fmt::Debug for Journal {
@@ -122,9 +125,10 @@ impl Journal {
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
                 other => other?,
             };
+            journal.with_state(|state| state.plain.insert(at.clone()));
             for line in bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
                 match serde_json::from_slice(line) {
-                    Ok(entry) => journal.apply(entry),
+                    Ok(entry) => journal.apply(entry, Some(&at)),
                     Err(e) => {
                         tracing::warn!(%at, %e, "a journal entry is unreadable and proves nothing")
                     }
@@ -139,7 +143,8 @@ impl Journal {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn apply(&self, entry: Entry) {
+    /// Takes up what the journal object `written` says.
+    fn apply(&self, entry: Entry, written: Option<&Location>) {
         self.with_state(|state| match entry {
             Entry::Receipt(receipt) => {
                 state.unfinished.remove(&receipt.destination);
@@ -153,7 +158,12 @@ impl Journal {
             Entry::Closed(destination) => {
                 state.unfinished.remove(&destination);
             }
-            Entry::Committing(_) => state.committing = true,
+            Entry::Committing(_) => {
+                if let Some(written) = written {
+                    state.plain.remove(written);
+                    state.committing.insert(written.clone());
+                }
+            }
         });
     }
 
@@ -192,21 +202,27 @@ impl Journal {
         self.with_state(|state| state.unfinished.values().cloned().collect())
     }
 
-    /// Somebody was about to write the commit object, and may have.
-    pub fn is_committing(&self) -> bool {
-        self.with_state(|state| state.committing)
+    /// There is a journal, of this run or of one before.
+    pub(crate) fn is_there(&self) -> bool {
+        self.found || self.objects.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes that the commit object `at` is about to be written: from now on somebody may be using what
-    /// was copied, even when the commit object has gone again. One request. Returns what
+    /// Somebody was about to write the commit object, and may have.
+    pub fn is_committing(&self) -> bool {
+        self.with_state(|state| !state.committing.is_empty())
+    }
+
+    /// Notes that the commit object `at` is about to be written, or may have been: from now on somebody may be using
+    /// what was copied, even when the commit object has gone again. One request. Returns what
     /// [`Journal::take_back`] takes.
     ///
     /// # Errors
     ///
     /// Those of [`Stores::put`].
     pub async fn committing(&self, at: &Location) -> Result<Option<Location>> {
-        let written = self.write([Entry::Committing(at.clone())]).await?;
-        self.apply(Entry::Committing(at.clone()));
+        let entry = || Entry::Committing(at.clone());
+        let written = self.write([entry()]).await?;
+        self.apply(entry(), written.as_ref());
         Ok(written)
     }
 
@@ -218,6 +234,7 @@ impl Journal {
     /// Those of [`Stores::delete`].
     pub async fn take_back(&self, committing: &Location) -> Result<()> {
         self.stores.delete(committing).await?;
+        self.with_state(|state| state.committing.remove(committing));
         self.remove_empty_folders().await;
         Ok(())
     }
@@ -228,8 +245,15 @@ impl Journal {
     ///
     /// Those of [`Stores::put`].
     pub async fn add(&self, receipts: Vec<Receipt>) -> Result<()> {
-        let written = self.write(receipts.into_iter().map(Entry::Receipt)).await;
-        written.map(|_| ())
+        self.write_plain(receipts.into_iter().map(Entry::Receipt))
+            .await
+    }
+
+    async fn write_plain(&self, entries: impl IntoIterator<Item = Entry>) -> Result<()> {
+        if let Some(at) = self.write(entries).await? {
+            self.with_state(|state| state.plain.insert(at));
+        }
+        Ok(())
     }
 
     /// Returns the object that was written, if anything was.
@@ -264,16 +288,46 @@ impl Journal {
     ///
     /// Those of [`Stores::delete`].
     pub async fn remove(&self) -> Result<()> {
-        if !self.found && self.objects.load(Ordering::Relaxed) == 0 {
-            // A disk without space may have taken the folder and nothing in it.
-            self.remove_empty_folders().await;
-            return Ok(());
+        let rest = self.remove_receipts().await?;
+        self.remove_rest(&rest).await
+    }
+
+    /// Removes the journal but for what says that there may have been a commit, or what others have written
+    /// meanwhile, which may say it: that is returned for [`Journal::remove_rest`]. It must stay until nothing else
+    /// says that the copies are those of a fork under way, whom nobody uses. Requests as [`Journal::remove`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::delete`].
+    pub(crate) async fn remove_receipts(&self) -> Result<Vec<Location>> {
+        if !self.is_there() {
+            return Ok(Vec::new());
         }
+        let mut rest = Vec::new();
         for (at, _) in self.list().await? {
-            if self.is_ours(&at) {
-                self.stores.delete(&at).await?;
+            if !self.is_ours(&at) {
+                continue;
+            }
+            match self.with_state(|state| state.plain.contains(&at)) {
+                true => self.stores.delete(&at).await?,
+                false => rest.push(at),
             }
         }
+        let says_so = |at: &Location| self.with_state(|state| state.committing.contains(at));
+        rest.sort_by_cached_key(|at| (says_so(at), at.clone()));
+        Ok(rest)
+    }
+
+    /// Removes what [`Journal::remove_receipts`] has left.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::delete`].
+    pub(crate) async fn remove_rest(&self, rest: &[Location]) -> Result<()> {
+        for at in rest {
+            self.stores.delete(at).await?;
+        }
+        // Also where nothing was written: a disk without space may have taken the folder and nothing in it.
         self.remove_empty_folders().await;
         Ok(())
     }
@@ -314,15 +368,17 @@ impl UnfinishedLog for Journal {
     }
 
     async fn opened(&self, unfinished: &Unfinished) -> Result<()> {
-        self.write([Entry::Opened(unfinished.clone())]).await?;
-        self.apply(Entry::Opened(unfinished.clone()));
+        self.write_plain([Entry::Opened(unfinished.clone())])
+            .await?;
+        self.apply(Entry::Opened(unfinished.clone()), None);
         Ok(())
     }
 
     async fn closed(&self, destination: &Location) -> Result<()> {
         if self.under_way(destination).is_some() {
-            self.write([Entry::Closed(destination.clone())]).await?;
-            self.apply(Entry::Closed(destination.clone()));
+            self.write_plain([Entry::Closed(destination.clone())])
+                .await?;
+            self.apply(Entry::Closed(destination.clone()), None);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::{ClaimRequest, claim, release, root_of};
+use crate::ownership::{ClaimRequest, claim, guess_root, release};
 use crate::progress::{Cancel, Silent};
 use crate::restore::{
     Assignment, CostModel, ForkId, HolderOfTask, Layout, ObjectFacts, RestorePlan, RestoreRequest,
@@ -487,14 +487,16 @@ pub(super) async fn record(
     mode: RestoreMode,
     also: &[Location],
 ) -> Result<Option<String>> {
-    let mut roots = vec![root_of(snapshot)];
-    roots.extend(also.iter().cloned());
     let snapshot = stores.real(snapshot).await?;
+    let mut roots = vec![guess_root(stores, &snapshot).await];
+    roots.extend(also.iter().cloned());
     let request = ClaimRequest {
         snapshot,
         job: recorded_as(stores, home).await?,
         mode,
         chain: false,
+        // Each job of the writer leaves a record beside what it was started from; `also` names others.
+        guessed_roots: false,
     };
     match claim(stores, &roots, &request, &Silent).await {
         Ok(_) => Ok(None),

@@ -3,7 +3,7 @@
 use crate::support::{Service, at, emulator_stores, fixture, local_stores, manifest, temp};
 use bytes::Bytes;
 use forkpoint::ErrorKind;
-use forkpoint::fork::{ForkRequest, fork, plan};
+use forkpoint::fork::{ForkRequest, MovedFrom, fork, plan};
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::store::{Location, Options, Stores};
 
@@ -485,4 +485,23 @@ async fn a_note_that_cannot_be_written_stops_a_fork_before_the_first_object() {
 fn dir_holds(root: &Location, name: &str) -> bool {
     let folder = root.join("fork").unwrap().join(name).unwrap();
     folder.local_path().unwrap().exists()
+}
+
+#[tokio::test]
+async fn an_old_place_that_would_be_ignored_is_refused() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let snapshot = laid(&stores, &root).await;
+    let mut request = ForkRequest::new(snapshot, root.join("fork").unwrap());
+    for (first, second) in [
+        ("s3://old", "s3://old/job"),
+        ("s3a://old/job=s3://a", "s3://old/job=s3://b"),
+    ] {
+        let parse = |text: &str| MovedFrom::parse(text).unwrap();
+        request.moved_from = vec![parse(first), parse(second)];
+        let e = plan(&stores, &request, &Silent).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Invalid, "{e}");
+        assert!(e.to_string().contains(second), "{e}");
+        assert!(e.to_string().contains("would be ignored"), "{e}");
+    }
 }

@@ -38,6 +38,7 @@ async fn all_that_is_said(access: &Tampered, lab: &Lab, of: &Location) -> String
         job: "somebody".into(),
         mode: RestoreMode::Claim,
         chain: false,
+        guessed_roots: false,
     };
     let refused = claim(access, roots, &request, &Silent).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Incomplete);

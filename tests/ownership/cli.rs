@@ -13,6 +13,20 @@ async fn laid() -> (tempfile::TempDir, Lab) {
     (dir, lab)
 }
 
+/// The arguments of a clean without a limit of age that keeps the newest, with its plan in the file `out`.
+fn clean_to<'a>(root: &'a str, out: &'a str) -> [&'a str; 8] {
+    [
+        "clean",
+        root,
+        "--keep",
+        "last=1",
+        "--min-age",
+        "0",
+        "--out",
+        out,
+    ]
+}
+
 #[tokio::test]
 async fn ls_why_lineage_and_usage_say_who_needs_what_and_write_nothing() {
     let (_dir, lab) = laid().await;
@@ -180,18 +194,7 @@ async fn a_clean_deletes_exactly_its_plan_and_pins_and_claims_hold() {
         .unwrap()
         .join(format!("{}.plan", lab.root.name()));
     let plan = plan.to_str().unwrap();
-    let make = || {
-        run_json(&[
-            "clean",
-            &root,
-            "--keep",
-            "last=1",
-            "--min-age",
-            "0",
-            "--out",
-            plan,
-        ])
-    };
+    let make = || run_json(&clean_to(&root, plan));
     let (code, made) = make();
     assert_eq!(
         (
@@ -266,16 +269,7 @@ async fn a_plan_is_applied_once_and_as_it_was_made() {
     let named = |name: &str| folder.join(name).to_str().unwrap().to_string();
     let make = |name: &str, more: &[&str]| {
         let out = named(name);
-        let all = [
-            "clean",
-            &root,
-            "--keep",
-            "last=1",
-            "--min-age",
-            "0",
-            "--out",
-            &out,
-        ];
+        let all = clean_to(&root, &out);
         run_json(&[&all[..], more].concat())
     };
     let (code, _) = make("few", &["--max-delete", "1"]);
@@ -332,16 +326,7 @@ async fn what_a_plan_left_is_named_with_who_needs_it() {
     let plan = folder.join("plan").unwrap().local_path().unwrap();
     let plan = plan.to_str().unwrap().to_string();
     let root = lab.root.to_string();
-    let made = [
-        "clean",
-        &root,
-        "--keep",
-        "last=1",
-        "--min-age",
-        "0",
-        "--out",
-        &plan,
-    ];
+    let made = clean_to(&root, &plan);
     assert_eq!(run_json(&made).0, 0);
     let first = lab.directory("a", 1).to_string();
     let pin = [

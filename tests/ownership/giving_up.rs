@@ -1,7 +1,9 @@
 //! A fork that one gives up while another commits it or makes it: whoever stops at whichever call to the store, a
 //! fork that is committed has all its files, and whatever is left can be ended.
 
-use crate::fault::{Action, FaultServer, Gate, Rule, Service};
+use std::time::Duration;
+
+use crate::fault::{Action, FaultServer, Gate, Kind, Rule, Service};
 use crate::support::{at, synthetic};
 use forkpoint::fork::{
     AbandonOptions, CommitOptions, CommitOutcome, ForkRequest, RunOptions, Slice, abandon, commit,
@@ -20,6 +22,8 @@ const OBJECTS: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
     Abandon,
+    /// With the word of whoever does it that no job uses the fork.
+    AbandonUnused,
     Commit,
     Fork,
     Run,
@@ -57,14 +61,21 @@ impl Ready {
 
     /// Does it in a task of its own, with connections of its own. True if the fork was committed.
     fn start(&self, does: Does) -> JoinHandle<Result<bool, Error>> {
+        // None is at work any more where one of these tests gives a fork up again.
+        self.start_with(does, Duration::ZERO)
+    }
+
+    fn start_with(&self, does: Does, settle: Duration) -> JoinHandle<Result<bool, Error>> {
         let (stores, plan) = (self.server.stores(), self.plan.clone());
         let request = ForkRequest::new(self.snapshot.clone(), self.target.clone());
         tokio::task::spawn_local(async move {
             let cancel = Cancel::default();
             match does {
-                Does::Abandon => {
+                Does::Abandon | Does::AbandonUnused => {
                     let options = AbandonOptions {
                         apply: true,
+                        never_used: does == Does::AbandonUnused,
+                        settle,
                         ..AbandonOptions::default()
                     };
                     let report = abandon(&stores, &plan, options, &Silent).await?;
@@ -130,8 +141,13 @@ impl Ready {
                         e.next_step().unwrap().contains("commit PLAN"),
                         "{case}: {e}"
                     );
-                    let finished = self.start(Does::Commit).await.unwrap();
-                    assert!(finished.unwrap(), "{case}: neither given up nor finished");
+                    if !self.start(Does::Commit).await.unwrap().unwrap() {
+                        // Or, as it says, on the word of whoever knows.
+                        let given_up = self.start(Does::AbandonUnused).await.unwrap();
+                        given_up.unwrap();
+                        assert_eq!(self.left(), [] as [String; 0], "{case}");
+                        assert!(self.start(Does::Fork).await.unwrap().unwrap(), "{case}");
+                    }
                 }
             }
         }
@@ -146,6 +162,22 @@ impl Ready {
             .chain(own(self.server.keys(Service::S3, "two")))
             .collect();
         assert_eq!(notes, [] as [String; 0], "{case}");
+    }
+
+    /// What a job does that was started from the fork and needs its checkpoint no more, but its files. False if there is
+    /// no fork.
+    async fn take_commit_object(&self) -> bool {
+        let there = self.is_committed().await;
+        let at = self.target.join("chk-7/_metadata").unwrap();
+        self.stores.delete(&at).await.unwrap();
+        there
+    }
+
+    /// The files of the fork that are there.
+    fn files(&self) -> usize {
+        let keys = self.server.keys(Service::S3, "two").into_iter();
+        keys.filter(|key| !key.contains(".forkpoint") && !key.ends_with("_metadata"))
+            .count()
     }
 
     /// All that is at the destination, and what is noted at the source.
@@ -251,6 +283,123 @@ async fn whoever_is_killed_at_whichever_call_leaves_what_can_be_ended() {
                     );
                 }
             }
+        })
+        .await;
+}
+
+/// A job may have been started from the fork, and have removed its commit object, before whoever committed it has
+/// tidied: then nothing says any more that it was ever committed, but what the journal says.
+#[tokio::test]
+async fn no_file_of_a_job_goes_wherever_the_end_of_its_fork_was_stopped() {
+    LocalSet::new()
+        .run_until(async {
+            for does in [Does::Commit, Does::Fork] {
+                for then in [None, Some(Does::Run), Some(Does::Commit), Some(Does::Fork)] {
+                    let (mut calls, mut taken) = (0, 0);
+                    loop {
+                        let ready = Ready::new().await;
+                        let Some((gate, running)) = ready.stopped_at(does, calls).await else {
+                            break;
+                        };
+                        running.abort();
+                        assert!(running.await.unwrap_err().is_cancelled());
+                        gate.open();
+                        calls += 1;
+                        if !ready.take_commit_object().await {
+                            continue;
+                        }
+                        taken += 1;
+                        let case = format!("{does:?} killed at call {calls}, then {then:?}");
+                        if let Some(then) = then {
+                            drop(ready.start(then).await.unwrap());
+                            ready.take_commit_object().await;
+                        }
+                        for _ in 0..2 {
+                            if let Err(e) = ready.start(Does::Abandon).await.unwrap() {
+                                assert_eq!(e.kind(), ErrorKind::Refused, "{case}: {e}");
+                                let hint = e.next_step().unwrap_or_default();
+                                assert!(hint.contains("--never-used"), "{case}: {e}");
+                            }
+                            assert_eq!(ready.files(), OBJECTS, "{case}");
+                        }
+                    }
+                    assert!(taken > 3, "{does:?} {then:?}: {taken} of {calls}");
+                }
+            }
+        })
+        .await;
+}
+
+/// The same for whoever is slow, while another commits the fork, and its job removes the commit object.
+#[tokio::test]
+async fn no_file_of_a_job_goes_whoever_is_slow_while_its_fork_comes_to_its_end() {
+    LocalSet::new()
+        .run_until(async {
+            for slow in [Does::Abandon, Does::Run, Does::Fork, Does::Commit] {
+                let (mut calls, mut taken) = (0, 0);
+                loop {
+                    let ready = Ready::new().await;
+                    let Some((gate, running)) = ready.stopped_at(slow, calls).await else {
+                        break;
+                    };
+                    calls += 1;
+                    let committed = matches!(ready.start(Does::Commit).await.unwrap(), Ok(true));
+                    if ready.take_commit_object().await {
+                        assert!(committed);
+                        taken += 1;
+                    }
+                    gate.open();
+                    let ended = running.await.unwrap();
+                    if committed {
+                        let case = format!("{slow:?} slow at call {calls}: {ended:?}");
+                        ready.take_commit_object().await;
+                        assert_eq!(ready.files(), OBJECTS, "{case}");
+                        drop(ready.start(Does::Abandon).await.unwrap());
+                        assert_eq!(ready.files(), OBJECTS, "{case}, then given up");
+                    }
+                }
+                assert!(taken > 3, "{slow:?}: {taken} of {calls}");
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn what_a_slow_abandon_removes_is_never_the_file_of_a_new_fork() {
+    LocalSet::new()
+        .run_until(async {
+            let ready = Ready::new().await;
+            let gate = Gate::new();
+            let removal = Rule::on(Kind::Delete, Action::Wait(gate.clone()));
+            // The first that it removes is a file of the fork.
+            ready.server.add(removal.and_on(Kind::DeleteMany).times(1));
+            let slow = ready.start(Does::Abandon);
+            gate.reached().await;
+            let mark = |ready: &Ready| {
+                let keys = ready.server.keys(Service::S3, "two").into_iter();
+                keys.filter(|key| key.contains("going/abandon"))
+                    .collect::<Vec<_>>()
+            };
+            let of_slow = mark(&ready);
+            assert_eq!(of_slow.len(), 1);
+
+            let next = ready.start_with(Does::Abandon, Duration::from_secs(5));
+            while mark(&ready).contains(&of_slow[0]) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            // All else has gone, but a removal of the first is still on its way.
+            let refused = ready.start(Does::Fork).await.unwrap().unwrap_err();
+            assert!(
+                refused.to_string().contains("is being given up"),
+                "{refused}"
+            );
+            assert!(!next.is_finished());
+            gate.open();
+            slow.await.unwrap().unwrap_err();
+            next.await.unwrap().unwrap();
+            assert_eq!(ready.left(), [] as [String; 0]);
+            assert!(ready.start(Does::Fork).await.unwrap().unwrap());
+            ready.check(true, "a fork after a slow abandon").await;
         })
         .await;
 }

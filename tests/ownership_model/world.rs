@@ -242,6 +242,7 @@ pub async fn start(world: Shared, party: Party, from: Snapshot, mode: RestoreMod
         job: job.clone(),
         mode,
         chain,
+        guessed_roots: false,
     };
     let Ok(report) = claim(&party, &[at(TOP)], &request, &Silent).await else {
         return;

@@ -116,6 +116,7 @@ impl Lab {
             job: format!("{job:0<32}"),
             mode,
             chain,
+            guessed_roots: false,
         };
         claim(
             &self.stores,

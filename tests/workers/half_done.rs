@@ -75,7 +75,9 @@ async fn why_and_ls_lead_to_commit_and_abandon_of_the_very_plan() {
     std::fs::write(crate::support::at(&copy).local_path().unwrap(), bytes).unwrap();
     assert_eq!(run_json(&["run", &copy, "--all"]).0, 0);
     assert_eq!(run_json(&["commit", &half.plan]).0, 0);
-    assert_eq!(run_json(&["why", &half.snapshot]).0, 0);
+    let root = half.root.to_string();
+    let why = run_json(&["why", &half.snapshot, "--root", &root]);
+    assert_eq!(why.0, 0, "{}", why.1);
 }
 
 #[tokio::test]
@@ -157,7 +159,9 @@ impl HalfDone {
         assert_eq!(report["own"].as_array().unwrap().len(), 4, "{report}");
         let left = manifest(&self.stores, &crate::support::at(to)).await;
         assert!(left.is_empty(), "{left:?}");
-        assert_eq!(run_json(&["why", from]).0, 0);
+        let root = self.root.to_string();
+        let why = run_json(&["why", from, "--root", &root]);
+        assert_eq!(why.0, 0, "{}", why.1);
     }
 }
 

@@ -676,8 +676,14 @@ async fn a_worker_whose_fork_was_abandoned_says_so_and_leaves_nothing_unknown() 
     let e = run.await.unwrap_err();
     assert_eq!(e.kind(), forkpoint::ErrorKind::Refused, "{e}");
     assert!(e.to_string().contains("abandoned"), "{e}");
-    // Now it can be removed, or finished.
-    let (code, said) = run_json(&["abandon", &ready.plan_at]);
+    // Nobody knows whether it was abandoned, or committed and its commit object removed.
+    assert_says(
+        &["abandon", &ready.plan_at, "--apply"],
+        3,
+        &["may", "forkpoint commit", "--never-used"],
+    );
+    // Now it can be removed on the word of whoever knows, or finished.
+    let (code, said) = run_json(&["abandon", &ready.plan_at, "--never-used"]);
     assert_eq!(
         (code, said["own"].as_array().unwrap().len()),
         (0, 8),

@@ -60,6 +60,44 @@ pub(crate) async fn apart(stores: &Stores, url: &Location, directory: &Path) -> 
     .hint("put them side by side: nothing else may live in either of them"))
 }
 
+/// Fails if `directory` lies in the folder of a cluster, or beside one in an HA store. Some system calls, no request.
+///
+/// For whoever does not know where HA stores are: a cluster's folder is known by what every server writes into it.
+///
+/// # Errors
+///
+/// `Invalid`, with the cluster's folder.
+pub(crate) async fn outside_of_stores(directory: &Path) -> Result<()> {
+    let path = directory.to_path_buf();
+    let found = blocking(move || {
+        let at = leads_to(&path).map_err(|e| io_error(e, "look at", &path))?;
+        Ok(at.ancestors().find_map(cluster_at))
+    })
+    .await?;
+    match found {
+        None => Ok(()),
+        Some(cluster) => Err(Error::invalid(format!(
+            "the directory lies in an HA store: {} is the folder of a cluster",
+            cluster.display()
+        ))
+        .during("open")
+        .at(directory.display())
+        .hint("name another one: nothing else may live in an HA store")),
+    }
+}
+
+/// The folder of a cluster that `folder` is, or that lies in it.
+fn cluster_at(folder: &Path) -> Option<PathBuf> {
+    let is_cluster = |at: &Path| at.join("format.json").is_file() && at.join("epoch").is_dir();
+    if is_cluster(folder) {
+        return Some(folder.to_path_buf());
+    }
+    let inside = std::fs::read_dir(folder)
+        .ok()?
+        .filter_map(|e| Some(e.ok()?.path()));
+    inside.into_iter().find(|at| is_cluster(at))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,8 @@ use crate::store::blocking;
 use super::super::key::{BlobKey, Digest};
 use super::super::layout::LocalPath;
 use super::super::local::io_error;
-use super::super::server::{Finding, Place, RefusedJob, ScrubReport};
+use super::super::recovery::RefusedJob;
+use super::super::server::{Finding, Place, ScrubReport};
 use super::{HaStore, MANIFESTS_READ_AHEAD, Object, readable};
 
 /// What all copies are like.

@@ -13,7 +13,7 @@ use crate::error::Result;
 use super::super::key::{Digest, JobId, Moment, ObjectName};
 use super::super::layout::StorePath;
 use super::super::lifecycle::JobState;
-use super::super::server::RefusedJob;
+use super::super::recovery::RefusedJob;
 use super::{HaStore, MANIFESTS_READ_AHEAD, Owner, readable};
 
 /// What lies in a cluster's folder.

@@ -28,10 +28,9 @@ use super::key::{ClusterId, JobId, Moment, ObjectName};
 use super::layout::{LAYOUT_VERSION, StorePath};
 use super::lifecycle::Class;
 use super::manifest::{LARGEST_MANIFEST, Manifest};
-use super::recovery::Listed;
-use super::server::RefusedJob;
+use super::recovery::{Listed, RefusedJob};
 
-pub(crate) use apart::apart;
+pub(crate) use apart::{apart, outside_of_stores};
 pub use compare::{Comparison, compare};
 pub use inspect::{InspectedJob, Inspection, Orphan, inspect};
 pub use probe::StoreAbilities;

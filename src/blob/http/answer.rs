@@ -56,13 +56,7 @@ pub(super) async fn readiness(server: BlobServer) -> Response {
     match (server.is_ready(), server.fenced(), server.trouble()) {
         (true, _, None) => with(StatusCode::OK, "text/plain", "ready\n"),
         (true, _, Some(trouble)) => unready(format!("{trouble}\n")),
-        (false, Some(by), _) => unready(format!(
-            "another owner has taken over{}\n",
-            match &by.address {
-                Some(address) => format!(", at {address}"),
-                None => by.no_address().to_string(),
-            }
-        )),
+        (false, Some(by), _) => unready(format!("another owner has taken over{}\n", by.at())),
         (false, None, _) => unready("ending\n".to_string()),
     }
 }

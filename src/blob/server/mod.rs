@@ -40,7 +40,7 @@ pub use failure::Failure;
 pub use metrics::Metrics;
 pub use reads::BlobHandle;
 pub use scrub::{Finding, Place, ScrubReport};
-pub use start::{RecoveryReport, RefusedJob};
+pub use start::RecoveryReport;
 
 use cell::Cell;
 
@@ -134,6 +134,23 @@ pub struct Fenced {
 }
 
 impl Fenced {
+    /// Who it is and where, or why nobody can be sent to it; for the end of a sentence: ` by epoch 7 at URL`.
+    pub fn by_whom(&self) -> String {
+        let epoch = self
+            .by
+            .map(|n| format!(" by epoch {n}"))
+            .unwrap_or_default();
+        format!("{epoch}{}", self.at())
+    }
+
+    /// Where it is, or why nobody can be sent to it; for the end of a sentence.
+    pub fn at(&self) -> String {
+        match &self.address {
+            Some(address) => format!(" at {address}"),
+            None => self.no_address().to_string(),
+        }
+    }
+
     /// Why nobody can be sent to it, where it is so; for the end of a sentence.
     pub fn no_address(&self) -> &'static str {
         match (self.by, &self.address) {

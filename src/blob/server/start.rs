@@ -19,7 +19,7 @@ use super::super::key::{BlobKey, JobId, Moment};
 use super::super::layout::LocalPath;
 use super::super::local::LocalStore;
 use super::super::manifest::Manifest;
-use super::super::recovery::{Action, Found, Listed, recover};
+use super::super::recovery::{Action, Found, Listed, RefusedJob, recover};
 use super::cell::Cell;
 use super::{BlobServer, Inner, Metrics, RecoverJobs, ServerConfig};
 
@@ -27,15 +27,6 @@ use super::{BlobServer, Inner, Metrics, RecoverJobs, ServerConfig};
 const SEALS_IN_FLIGHT: usize = 32;
 /// Listings until no new job appears.
 const MOST_ROUNDS: usize = 10;
-
-/// A job that is not served, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RefusedJob {
-    /// The job.
-    pub job: JobId,
-    /// Why its manifest cannot be read.
-    pub why: String,
-}
 
 /// What a start found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::blob::client::BlobClient;
 use crate::blob::{
     BlobCache, BlobKey, BlobSource, CacheConfig, ClusterId, HaSource, JobId, LocalOptions, OnExit,
-    ServerSource, SourceUse, apart, check_name, fetch_file, give_name, read_range,
+    ServerSource, SourceUse, apart, check_name, fetch_file, give_name, outside_of_stores,
+    read_range,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::{blob_get_json, blob_get_text};
@@ -93,6 +94,9 @@ async fn write(
         read_range(&server, key, range, |bytes| out.write(&bytes)).await?;
         out.finish()?;
         return Ok(done(key, &args.out, stdout, false, &[]));
+    }
+    if let Some(directory) = &args.cache {
+        outside_of_stores(directory).await?;
     }
     let mut sources: Vec<Arc<dyn BlobSource>> = Vec::new();
     if let Some(url) = &args.ha {

@@ -48,9 +48,13 @@ impl Named {
     pub(super) fn must_be_whole(&self) -> Result<()> {
         match self {
             Named::Whole(_) => Ok(()),
-            Named::Beginning(text) => Err(Error::invalid(
-                "the beginning of a digest is enough to look at a blob, not to hold it or give it back",
-            )
+            Named::Beginning(text) => Err(Error::invalid(match text.len() {
+                ALL_DIGITS => {
+                    "the digits of a digest without the size after them are enough to look at a blob, not to hold it or \
+                     give it back"
+                }
+                _ => "the beginning of a digest is enough to look at a blob, not to hold it or give it back",
+            })
             .at(text)
             .hint("name the whole digest, as `forkpoint blob ls` prints it")),
         }
@@ -113,7 +117,10 @@ fn choose(text: &str, job: &JobId, list: &BlobList) -> Result<Digest> {
         .hint("use another job id")),
         ([], _) => Err(Error::new(
             ErrorKind::NotFound,
-            format!("no blob of job {job} begins with `{text}`"),
+            match text.len() {
+                ALL_DIGITS => format!("no blob of job {job} has the digest `{text}`"),
+                _ => format!("no blob of job {job} begins with `{text}`"),
+            },
         )
         .hint(format!("`forkpoint blob ls {job}` shows what there is"))),
         (several, _) => {
@@ -169,6 +176,13 @@ mod tests {
         );
         for good in ["abcdef01", &whole.hex()] {
             assert!(matches!(Named::parse(good).unwrap(), Named::Beginning(_)));
+        }
+        for (named, said) in [
+            ("abcdef01", "the beginning"),
+            (&whole.hex(), "without the size"),
+        ] {
+            let e = Named::parse(named).unwrap().must_be_whole().unwrap_err();
+            assert!(e.to_string().contains(said), "{e}");
         }
         let long = "a".repeat(65);
         let impossible = format!("{}-0", "0".repeat(64));

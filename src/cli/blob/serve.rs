@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use crate::blob::{
-    BlobServer, Fenced, HttpConfig, HttpListener, JobId, LocalOptions, Mode, OnExit, RecoverJobs,
+    BlobServer, HttpConfig, HttpListener, JobId, LocalOptions, Mode, OnExit, RecoverJobs,
     ServerConfig, SpaceRule, TlsFiles,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -227,7 +227,7 @@ pub(super) async fn run(args: &Args, stores: &Stores) -> Result<Output> {
         None => format!("epoch {epoch} ended\n"),
         Some(by) => format!(
             "epoch {epoch} ended; it had been taken over{}\n",
-            by_whom(by)
+            by.by_whom()
         ),
     };
     Ok(Output {
@@ -248,16 +248,8 @@ async fn watch(server: &BlobServer, every: Duration) {
     if let Some(by) = server.fenced() {
         say(&format!(
             "taken over{}; this server answers 421 from now on, and can be stopped\n",
-            by_whom(by)
+            by.by_whom()
         ));
-    }
-}
-
-fn by_whom(by: &Fenced) -> String {
-    let epoch = by.by.map(|n| format!(" by epoch {n}")).unwrap_or_default();
-    match &by.address {
-        Some(address) => format!("{epoch} at {address}"),
-        None => format!("{epoch}{}", by.no_address()),
     }
 }
 

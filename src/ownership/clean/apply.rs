@@ -4,10 +4,12 @@
 //! applied again goes on. Two runs at once do the same work twice and no harm.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::error::{Error, Result};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::snapshot::formats;
 use crate::store::Location;
@@ -34,6 +36,10 @@ pub const LEASE_MS: u64 = 2 * 3_600_000;
 const LOT: usize = 8_000;
 /// Failures that a report names.
 const NAMED_AT_MOST: usize = 10;
+/// How often what changes while it is looked at is looked at, and how long to wait between two looks.
+const LOOKS_WHILE_CHANGING: u32 = 8;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+const LONGEST_BETWEEN_LOOKS: Duration = Duration::from_secs(5);
 /// Objects of a plan that are looked at to find out whether it is over.
 const LOOKS: usize = 4;
 
@@ -291,7 +297,7 @@ impl Run<'_> {
     async fn delete(&self, progress: &dyn Progress, report: &mut ApplyReport) -> Result<()> {
         let mut roots: Vec<Location> = self.header.roots.iter().map(common_root).collect();
         roots.extend(self.header.also.iter().cloned());
-        let survey = survey(self.access, &roots, progress).await?;
+        let survey = self.settled(&roots, progress).await?;
         self.remove_ended_marks(&survey).await;
         if !survey.missing.is_empty() {
             return Err(incomplete_error(&survey.missing).during("clean"));
@@ -330,6 +336,32 @@ impl Run<'_> {
         self.delete_lots(&survey, &others, report, progress).await;
         progress.end();
         Ok(())
+    }
+
+    /// What is there. Again where it has changed while it was looked at, as it does while another clean deletes: what
+    /// a look then shows holds for no moment, and the next one is as good as the first.
+    async fn settled(&self, roots: &[Location], progress: &dyn Progress) -> Result<Survey> {
+        let mut looked = 0;
+        loop {
+            let survey = survey(self.access, roots, progress).await?;
+            let changes = |m: &MissingEvidence| m.reason == MissingReason::ChangedMeanwhile;
+            if survey.missing.is_empty() || !survey.missing.iter().all(changes) {
+                return Ok(survey);
+            }
+            looked += 1;
+            if looked == LOOKS_WHILE_CHANGING || self.cancel.is_cancelled() {
+                return Err(Error::new(
+                    ErrorKind::Incomplete,
+                    format!(
+                        "snapshots come and go while they are looked at: another clean may be at work ({})",
+                        incomplete_error(&survey.missing).message()
+                    ),
+                )
+                .during("clean")
+                .hint("nothing was deleted by this run; run the same command again once the other has ended"));
+            }
+            clock::sleep(clock::backoff(looked, BETWEEN_LOOKS, LONGEST_BETWEEN_LOOKS)).await;
+        }
     }
 
     /// A snapshot that stayed when the plan was made, and that is there and was not listed now, proves that
