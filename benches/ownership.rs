@@ -129,6 +129,7 @@ impl Access for Made {
     fn random(&self) -> u64 {
         4
     }
+    async fn wait(&self, _: std::time::Duration) {}
     fn list(&self, folder: &Location) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
         let folder = folder.clone();
         let all = (0..JOBS).flat_map(listed).map(move |(key, stat)| {

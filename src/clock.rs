@@ -10,8 +10,13 @@ pub(crate) async fn sleep(time: Duration) {
 /// A wait between a tenth of and the whole of `base * 2^attempt`, at most `ceiling`: exponential
 /// back-off with full jitter, so that many clients do not come back at the same moment.
 pub(crate) fn backoff(attempt: u32, base: Duration, ceiling: Duration) -> Duration {
+    backoff_by(random_id(), attempt, base, ceiling)
+}
+
+/// The same by 64 random bits of the caller's. Pure.
+pub(crate) fn backoff_by(chance: u64, attempt: u32, base: Duration, ceiling: Duration) -> Duration {
     let full = base.saturating_mul(1u32 << attempt.min(16)).min(ceiling);
-    full.mul_f64(rand::random_range(0.1..=1.0))
+    full.mul_f64(0.1 + 0.9 * (chance as f64 / u64::MAX as f64))
 }
 
 /// 64 random bits, for names that must not collide.

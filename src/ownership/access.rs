@@ -1,6 +1,8 @@
 //! What ownership needs of a store, as a trait: the same protocols run on real stores, and on a
 //! simulated one that stops between any two calls.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -22,6 +24,9 @@ pub trait Access: Send + Sync {
 
     /// 64 random bits.
     fn random(&self) -> u64;
+
+    /// Waits for `time`.
+    async fn wait(&self, time: Duration);
 
     /// All objects below a folder, folder markers too. One request per 1,000 objects.
     ///
@@ -77,6 +82,10 @@ pub trait Access: Send + Sync {
 impl Access for Stores {
     fn now(&self) -> u64 {
         u64::try_from(clock::unix_millis()).unwrap_or(u64::MAX)
+    }
+
+    async fn wait(&self, time: Duration) {
+        clock::sleep(time).await;
     }
 
     fn random(&self) -> u64 {

@@ -17,7 +17,6 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Location;
 
@@ -180,7 +179,7 @@ impl GivingUp {
                 seconds = settle.as_secs(),
                 "another run was stopped or is slow; waiting until it can remove nothing any more"
             );
-            clock::sleep(settle).await;
+            access.wait(settle).await;
         }
         remove(access, &self.home, &self.at).await
     }

@@ -69,6 +69,9 @@ impl Access for Tampered {
     fn random(&self) -> u64 {
         self.inner.random()
     }
+    async fn wait(&self, time: std::time::Duration) {
+        self.inner.wait(time).await;
+    }
     fn list(&self, folder: &Location) -> Result<BoxStream<'static, Result<(Location, Stat)>>> {
         self.check(folder)?;
         let inner = Access::list(&self.inner, folder)?;

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin as Pinned;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -129,6 +130,11 @@ fn missing(at: &Location) -> Error {
 impl Access for Party {
     fn now(&self) -> u64 {
         self.sim.state().now
+    }
+
+    async fn wait(&self, time: Duration) {
+        self.sim.state().now += u64::try_from(time.as_millis()).unwrap();
+        others_first().await;
     }
 
     fn random(&self) -> u64 {

@@ -360,7 +360,9 @@ impl Run<'_> {
                 .during("clean")
                 .hint("nothing was deleted by this run; run the same command again once the other has ended"));
             }
-            clock::sleep(clock::backoff(looked, BETWEEN_LOOKS, LONGEST_BETWEEN_LOOKS)).await;
+            let chance = self.access.random();
+            let pause = clock::backoff_by(chance, looked, BETWEEN_LOOKS, LONGEST_BETWEEN_LOOKS);
+            self.access.wait(pause).await;
         }
     }
 
