@@ -21,6 +21,7 @@ use forkpoint::store::{Location, Stores};
 use serde_json::{Value, json};
 
 use super::support::command;
+use super::support::turns::signal;
 
 /// How long anything may take before a test fails.
 pub use crate::support::waits::AT_MOST as LONG;
@@ -164,19 +165,12 @@ impl Server {
         self.call(method, path, body.to_string().as_bytes())
     }
 
-    fn signal(&self, name: &str) {
-        let sent = std::process::Command::new("kill")
-            .args([&format!("-{name}"), &self.child.id().to_string()])
-            .status();
-        assert!(sent.unwrap().success());
-    }
-
     pub fn pause(&self) {
-        self.signal("STOP");
+        signal(&self.child, "STOP");
     }
 
     pub fn resume(&self) {
-        self.signal("CONT");
+        signal(&self.child, "CONT");
     }
 
     /// `kill -9`.
@@ -187,7 +181,7 @@ impl Server {
 
     /// Asks it to end, and waits.
     pub fn stop(mut self) -> Option<i32> {
-        self.signal("TERM");
+        signal(&self.child, "TERM");
         self.wait_for_end().code()
     }
 

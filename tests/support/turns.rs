@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use super::waits::until_asked;
 
-/// How long they run between two looks.
-const TURN: Duration = Duration::from_millis(5);
+/// How long they run before the first look. Each turn is a little longer than the one before, so that a slow machine
+/// gets there too.
+const FIRST_TURN: Duration = Duration::from_millis(5);
+const LONGER: f64 = 1.1;
 
 pub fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill")
@@ -18,13 +20,15 @@ pub fn signal(child: &Child, name: &str) {
 
 /// Lets them run until it is so, or until all have ended. Those that have not ended stand still then.
 pub async fn run_until(children: &mut [Child], what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let mut turn = FIRST_TURN;
     let there = async || {
         signal_all(children, "STOP");
         if is_so().await || children.iter_mut().all(has_ended) {
             return true;
         }
         signal_all(children, "CONT");
-        tokio::time::sleep(TURN).await;
+        tokio::time::sleep(turn).await;
+        turn = turn.mul_f64(LONGER);
         false
     };
     until_asked(what, there).await;
