@@ -18,11 +18,11 @@ const ABORTED_AT_ONCE: usize = 16;
 /// Find uploads in parts to S3 that were begun and never completed, which no listing shows and every
 /// bill does; with --abort, end them.
 ///
-/// A fork or duplicate that was killed goes on with its own when it is run again, and a finished one
-/// leaves none. This is for what nobody will go on with.
+/// A fork or `duplicate -r` that was killed goes on with its own when it is run again, and a finished one
+/// leaves none. This is for what nobody will go on with: a `duplicate` of one object that was killed, too.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A bucket or a folder.
+    /// A bucket, a folder or an object.
     url: String,
     /// Only those that were begun so long ago: 90m, 12h, 7d. Uploads that are still being written must
     /// not be ended.

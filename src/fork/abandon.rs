@@ -145,6 +145,9 @@ pub async fn abandon(
             if options.apply && !matches!(now, Now::Committing) {
                 remove_earlier(stores, snapshot, &work.fork, options.settle).await?;
             }
+            if matches!(now, Now::NotBegun) {
+                work.refuse_left_over().await?;
+            }
             return work.nothing_to_do(now, &[]).map(|()| report);
         }
     };
@@ -164,6 +167,9 @@ pub async fn abandon(
         }
         Ok(now) => {
             mark.end(stores, options.settle).await?;
+            if matches!(now, Now::NotBegun) {
+                work.refuse_left_over().await?;
+            }
             return work.nothing_to_do(now, &[]).map(|()| report);
         }
         Err(e) => {
@@ -176,8 +182,9 @@ pub async fn abandon(
         mark.take_back(stores).await;
         return Err(e);
     }
-    work.remove(&begun, &report, &mark, options.settle, progress)
+    work.remove_all(&begun, &mut report, &mark, progress)
         .await?;
+    work.end(&begun, &report, &mark, options.settle).await?;
     Ok(report)
 }
 
@@ -220,7 +227,7 @@ impl Work<'_> {
             other => other?,
         };
         let begun = noted || self.site.is_pinned().await?;
-        let journal = match begun {
+        let journal = match begun || self.never_used {
             true => Some(self.site.journal().await?),
             false => None,
         };
@@ -233,11 +240,38 @@ impl Work<'_> {
         if journal.is_committing() && !self.never_used {
             return Ok(Now::Committing);
         }
+        if self.never_used {
+            // Also what was copied after the fork was given up: then the caller's word stands for the note.
+            return Ok(Now::Begun(Begun {
+                journal,
+                noted: true,
+            }));
+        }
         let noted = noted && self.site.is_under_way().await?;
         Ok(match noted || self.site.is_pinned().await? {
             true => Now::Begun(Begun { journal, noted }),
             false => Now::NotBegun,
         })
+    }
+
+    /// Refuses to say that there is nothing where something lies at the places of a fork that is not under way. One
+    /// listing per 1,000 objects.
+    async fn refuse_left_over(&self) -> Result<()> {
+        let wanted: Vec<Location> = self.places.iter().map(|(_, at)| at.clone()).collect();
+        let there = self.stores.stat_all(&wanted).await?;
+        let mut left = wanted
+            .iter()
+            .filter(|at| matches!(there.get(at), Some(Some(_))));
+        let Some(first) = left.next() else {
+            return Ok(());
+        };
+        let many = left.count() + 1;
+        Err(Error::refused(format!(
+            "this fork is not under way, but {many} of its objects are here: a worker, or the service itself, copied them \
+             after it was given up; or it was committed, and a job that uses them has removed the commit object"
+        ))
+        .at(first)
+        .hint(NEVER_USED))
     }
 
     async fn is_committed(&self) -> Result<bool> {
@@ -300,20 +334,53 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Removes what is the fork's, and then what says that it is under way, the mark last.
-    async fn remove(
+    /// Removes what is the fork's, and what came while that was removed: a worker may not have seen the mark yet, and a
+    /// service ends copies whose worker was killed.
+    async fn remove_all(
+        &self,
+        begun: &Begun,
+        report: &mut AbandonReport,
+        mark: &GivingUp,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let mut now = AbandonReport {
+            own: report.own.clone(),
+            ..report.clone()
+        };
+        for _ in 0..LOOKS {
+            progress.begin("removing", now.own.len() as u64, 0);
+            let removed = self.remove_objects(&now, mark, progress).await;
+            progress.end();
+            removed?;
+            if now.own.is_empty() {
+                return Ok(());
+            }
+            now.own.clear();
+            now.unproved.clear();
+            self.tell_apart(begun, &mut now, progress).await?;
+            report.own.extend(now.own.iter().cloned());
+            report.unproved.clone_from(&now.unproved);
+            if now.own.is_empty() {
+                return Ok(());
+            }
+        }
+        mark.rest(self.stores).await;
+        Err(
+            Error::refused("objects of the fork keep coming: a worker is still copying them")
+                .at(self.snapshot)
+                .hint("end its workers, and run the same command again"),
+        )
+    }
+
+    /// Removes what says that the fork is under way, the mark last.
+    async fn end(
         &self,
         begun: &Begun,
         report: &AbandonReport,
         mark: &GivingUp,
         settle: Duration,
-        progress: &dyn Progress,
     ) -> Result<()> {
         let (stores, root) = (self.stores, &report.destination);
-        progress.begin("removing", report.own.len() as u64, 0);
-        let removed = self.remove_objects(report, mark, progress).await;
-        progress.end();
-        removed?;
         stores.undo_unfinished(&begun.journal).await?;
         // Also where a worker was stopped before it had written anything, or somebody else has removed what it had.
         let folders: BTreeSet<Location> = self
@@ -359,6 +426,13 @@ impl Work<'_> {
         Ok(())
     }
 }
+
+/// How often it is looked for objects that came meanwhile.
+const LOOKS: usize = 4;
+
+/// What to do with objects of a fork that has no note.
+const NEVER_USED: &str = "if you know that no job was ever started from this fork, `forkpoint abandon PLAN --apply --never-used` \
+     removes what is equal to its source";
 
 /// What to do where it is not known whether there was a commit.
 const WAYS_OUT: &str = "finish it with `forkpoint commit PLAN` (after `forkpoint run PLAN` for each worker that is not done); \

@@ -41,8 +41,8 @@ pub use family_tree::{Branch, FamilyTree, Growth, SnapshotSummary, StartedFrom, 
 pub(crate) use giving_up::{GivingUp, SETTLE, refuse_given_up, remove_earlier};
 pub use guess::{guess_root, lies_in_job, needs_named_roots};
 pub use identity::{SnapshotId, short_job};
-pub(crate) use layout::inside_of_snapshot;
 pub use layout::{Place, common_root, root_of, wider_root_of};
+pub(crate) use layout::{inside_of_snapshot, is_job_id};
 pub use lineage::{Amount, GrowthEvidence, Lineage, Parent};
 pub use names::{Names, ObjectId, is_odd};
 pub use need::NeedReason;

@@ -161,8 +161,8 @@ impl MarkedFork {
             "fork {fork_id} to here is being given up: a `forkpoint abandon` is at work, or was stopped before its end"
         ))
         .hint(format!(
-            "wait until it has ended; if it was stopped, `forkpoint abandon PLAN --apply` goes on with it and removes its \
-             mark ({at}) last; if the plan is lost, `forkpoint plan {source} {destination} --workers 1 --out PLAN` makes \
+            "wait until it has ended; if it was stopped, `forkpoint abandon PLAN --apply` (with --never-used, if it was run so) \
+             goes on with it and removes its mark ({at}) last; if the plan is lost, `forkpoint plan {source} {destination} --workers 1 --out PLAN` makes \
              one; after that the place is free for a fork again"
         ))
     }

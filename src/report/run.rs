@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::fork::{AbandonReport, CommitReport, LeftReport, RunReport};
-use crate::store::Location;
+use crate::store::{Location, Provider};
 
 use super::fork::made_json;
 use super::text::{count, human_bytes, name};
@@ -203,6 +203,13 @@ pub fn abandon_text(report: &AbandonReport) -> String {
     if report.own.len() > NAMED {
         let more = report.own.len() - NAMED;
         text.push_str(&format!("  and {more} more (--format json names all)\n"));
+    }
+    let may_come = report.applied && report.destination.provider() != Provider::Local;
+    if may_come && !report.own.is_empty() {
+        text.push_str(
+            "what a worker was copying when it was killed the service may still bring to its end: run the same command again \
+             in some minutes, which says so\n",
+        );
     }
     if !report.unproved.is_empty() {
         text.push_str(&format!(

@@ -1,6 +1,5 @@
 //! Turns the store client's errors and a service's answers into ours.
 
-use std::error::Error as _;
 use std::fmt::Display;
 
 use crate::error::{Error, ErrorKind};
@@ -297,7 +296,8 @@ fn service_code(text: &str) -> Option<String> {
         .or_else(|| between(text, "\"reason\":\"", "\""))
 }
 
-fn chain_text(e: &object_store::Error) -> String {
+/// An error with its causes, each said once.
+pub(crate) fn chain_text(e: &dyn std::error::Error) -> String {
     let mut text = e.to_string();
     let mut next = e.source();
     while let Some(source) = next {

@@ -99,14 +99,14 @@ pub(crate) async fn send(
 ) -> Result<Answer, NoAnswer> {
     let exchange = async {
         let response = client.execute(request).await.map_err(|e| match e.kind() {
-            HttpErrorKind::Connect => NoAnswer::NotSent(e.to_string()),
-            _ => NoAnswer::Lost(e.to_string()),
+            HttpErrorKind::Connect => NoAnswer::NotSent(errors::chain_text(&e)),
+            _ => NoAnswer::Lost(errors::chain_text(&e)),
         })?;
         let (head, body) = response.into_parts();
         let mut bytes = BytesMut::new();
         let mut chunks = body.bytes_stream();
         while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|e| NoAnswer::Lost(e.to_string()))?;
+            let chunk = chunk.map_err(|e| NoAnswer::Lost(errors::chain_text(&e)))?;
             if bytes.len() + chunk.len() > ANSWER_LIMIT_BYTES {
                 return Err(NoAnswer::Lost("the answer does not end".into()));
             }

@@ -34,7 +34,7 @@ fn parse_time(text: &str) -> Option<SystemTime> {
 }
 
 impl Stores {
-    /// The open uploads to `folder` and below. One request per 1,000.
+    /// The open uploads to the object or the folder `folder` and below. One request per 1,000 with such a beginning.
     ///
     /// # Errors
     ///
@@ -54,14 +54,17 @@ impl Stores {
             "" => String::new(),
             key => format!("{}/", key.trim_end_matches('/')),
         };
-        let found = s3
-            .uploads_below(self.wire(&store)?, folder, &prefix)
-            .await?;
+        let own = prefix.trim_end_matches('/');
+        let found = s3.uploads_below(self.wire(&store)?, folder, own).await?;
         found
             .into_iter()
+            .filter(|(key, ..)| key == own || key.starts_with(&prefix))
             .map(|(key, id, begun)| {
                 Ok(OpenUpload {
-                    destination: folder.join(key.strip_prefix(&prefix).unwrap_or(&key))?,
+                    destination: match key.strip_prefix(&prefix) {
+                        Some(below) => folder.join(below)?,
+                        None => folder.clone(),
+                    },
                     id,
                     begun: begun.as_deref().and_then(parse_time),
                 })

@@ -12,6 +12,9 @@ use super::super::stat::Stat;
 use super::obstacle::{make_folder, no_name};
 use super::{from_io, path_of, tag_of};
 
+/// How often a folder that has vanished is made again.
+const TRIES: u32 = 8;
+
 /// A file being written that nobody sees yet.
 pub(crate) struct Staged {
     file: File,
@@ -25,24 +28,32 @@ impl Staged {
     pub(crate) fn begin(at: &Location) -> Result<Staged> {
         let destination = path_of(at);
         let folder = destination.parent().unwrap_or(Path::new("/")).to_path_buf();
-        // Mostly the folder is there.
-        let mut file = unnamed(&folder);
-        if file.is_none() {
-            make_folder(&folder, at)?;
-            file = unnamed(&folder);
-        }
-        let (file, named) = match file {
-            Some(file) => (file, None),
-            None => {
-                let (file, name) = named(&destination).map_err(|e| from_io(e, "write", at))?;
-                (file, Some(name))
+        let mut tries = 0;
+        loop {
+            // Mostly the folder is there.
+            let mut file = unnamed(&folder);
+            if file.is_none() {
+                make_folder(&folder, at)?;
+                file = unnamed(&folder);
             }
-        };
-        Ok(Staged {
-            file,
-            destination,
-            named,
-        })
+            let (file, named) = match file {
+                Some(file) => (file, None),
+                None => match named(&destination) {
+                    Ok((file, name)) => (file, Some(name)),
+                    // Somebody who tidied has removed the folder, which was empty for a moment.
+                    Err(e) if e.kind() == io::ErrorKind::NotFound && tries < TRIES => {
+                        tries += 1;
+                        continue;
+                    }
+                    Err(e) => return Err(from_io(e, "write", at)),
+                },
+            };
+            return Ok(Staged {
+                file,
+                destination,
+                named,
+            });
+        }
     }
 
     pub(crate) fn file(&mut self) -> &mut File {
@@ -62,12 +73,12 @@ impl Staged {
                 rename_onto_nothing(&temporary, &self.destination).map_err(fail)?;
             }
             (Some(temporary), false) => fs::rename(&temporary, &self.destination).map_err(fail)?,
-            (None, true) => link_unnamed(&self.file, &self.destination).map_err(fail)?,
+            (None, true) => self.link(at, &self.destination)?,
             (None, false) => {
                 let temporary = temporary_name(&self.destination);
                 // A name that a killed process left behind is free to take.
                 let _ = fs::remove_file(&temporary);
-                link_unnamed(&self.file, &temporary).map_err(fail)?;
+                self.link(at, &temporary)?;
                 let renamed = fs::rename(&temporary, &self.destination);
                 if renamed.is_err() {
                     let _ = fs::remove_file(&temporary);
@@ -87,6 +98,24 @@ impl Staged {
             tag: Some(tag_of(&stat)),
             ..Stat::default()
         })
+    }
+}
+
+impl Staged {
+    /// Gives the unnamed file a name. Its folder is made again if somebody who tidied has removed it meanwhile, which he
+    /// may while it is empty.
+    fn link(&self, at: &Location, name: &Path) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            match (link_unnamed(&self.file, name), name.parent()) {
+                (Ok(()), _) => return Ok(()),
+                (Err(e), Some(folder)) if e.kind() == io::ErrorKind::NotFound && tries < TRIES => {
+                    tries += 1;
+                    make_folder(folder, at)?;
+                }
+                (Err(e), _) => return Err(no_name(e, "write", at)),
+            }
+        }
     }
 }
 
