@@ -505,3 +505,32 @@ async fn an_old_place_that_would_be_ignored_is_refused() {
         assert!(e.to_string().contains("would be ignored"), "{e}");
     }
 }
+
+/// A fork there would count as a checkpoint of that job, and "keep the last one" would delete the job's own.
+#[tokio::test]
+async fn the_folder_of_another_job_is_refused_once_it_has_checkpoints() {
+    let (_dir, root) = temp();
+    let stores = local_stores();
+    let snapshot = laid(&stores, &root).await;
+    let other = "0123456789abcdef0123456789abcdef";
+    let of_other = root.join(&format!("ckpt/{other}")).unwrap();
+    let theirs = of_other.join("chk-2/_metadata").unwrap();
+    let bytes = Bytes::from_static(b"theirs");
+    stores.put(&theirs, bytes.clone(), true).await.unwrap();
+    let before = manifest(&stores, &of_other).await;
+    let e = refused(&stores, &snapshot, &of_other).await;
+    assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+    assert!(e.to_string().contains(other), "{e}");
+    assert_eq!(manifest(&stores, &of_other).await, before);
+    // An empty one, and that of the same job elsewhere, such as a copy for another region.
+    let own = snapshot.parent().unwrap().name().to_string();
+    let copies = root.join(&format!("region/{own}")).unwrap();
+    let earlier = copies.join("chk-1/_metadata").unwrap();
+    stores.put(&earlier, bytes, true).await.unwrap();
+    for target in [copies, root.join(&format!("empty/{other}")).unwrap()] {
+        let request = ForkRequest::new(snapshot.clone(), target);
+        fork(&stores, &request, &Silent, &Cancel::default())
+            .await
+            .unwrap();
+    }
+}

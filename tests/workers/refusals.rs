@@ -583,6 +583,39 @@ async fn abandoning_removes_what_the_fork_has_left_and_nothing_else() {
     assert_eq!(ready.below_target().await, 0);
 }
 
+/// A service brings to its end what a killed worker had asked for, and a worker may not have seen that its fork is given up:
+/// what lies there then is neither passed over nor deleted without the word of who knows.
+#[tokio::test]
+async fn what_comes_after_a_fork_was_given_up_is_told_and_removed_on_the_users_word() {
+    let ready = Ready::new().await;
+    let plan = ready.plan_at.as_str();
+    run_json(&["run", plan, "--worker", "0"]);
+    assert_eq!(run_json(&["abandon", plan, "--apply"]).0, 0);
+    let (late, strange) = (ready.at("destination", 0), ready.at("destination", 1));
+    let content = ready.stores.read(&ready.at("source", 0), 99).await.unwrap();
+    ready.stores.put(&late, content, true).await.unwrap();
+    for verb in [&["abandon", plan][..], &["abandon", plan, "--apply"]] {
+        assert_says(verb, 3, &["1 of its objects", "--never-used"]);
+    }
+    assert_says(&["run", plan, "--worker", "0"], 3, &["--never-used"]);
+    // Only what is equal to its source.
+    let other = Bytes::from(vec![0; 50]);
+    ready.stores.put(&strange, other, true).await.unwrap();
+    let (code, done) = run_json(&["abandon", plan, "--apply", "--never-used"]);
+    assert_eq!(
+        (code, &done["own"][0]["location"]),
+        (4, &json!(late)),
+        "{done}"
+    );
+    assert_eq!(done["unproved"], json!([strange]));
+    ready.stores.delete(&strange).await.unwrap();
+    let (code, done) = run_json(&["abandon", plan, "--apply", "--never-used"]);
+    assert_eq!((code, &done["own"]), (0, &json!([])), "{done}");
+    assert_eq!(ready.below_target().await, 0);
+    ready.run_all();
+    assert_eq!(run_json(&["commit", plan]).0, 0);
+}
+
 /// Between the decision to commit and the removal of the note a process may die. The job that claims the
 /// fork then may take its commit object away, so that it seems to be one that never was committed.
 #[tokio::test]
