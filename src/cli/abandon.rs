@@ -14,7 +14,8 @@ use super::{Output, exit, interrupt, location};
 /// its own name; what is not proved stays (exit 4). A committed fork is refused. While it runs, and
 /// after a kill until it is run again, nobody can commit the fork or go on with it. After a run that
 /// was killed the next one waits a minute before it frees the place, for what that one may still be
-/// removing. Without --apply it only says what it would remove.
+/// removing. What a worker was copying when it was killed the service may bring to its end later: run this
+/// again in some minutes, which says so. Without --apply it only says what it would remove.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The plan: a file or a URL. It is not removed.
@@ -26,7 +27,8 @@ pub(super) struct Args {
     #[arg(long)]
     other_services: bool,
     /// I know that no job was ever started from this fork, and that nobody is committing it. Asked for where
-    /// the evidence does not tell whether it was committed and its commit object was removed since.
+    /// the evidence does not tell whether it was committed and its commit object was removed since, and for what came
+    /// after it was given up: then all that is equal to its source goes.
     #[arg(long)]
     never_used: bool,
 }
