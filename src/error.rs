@@ -242,6 +242,23 @@ impl fmt::Display for Error {
     }
 }
 
+/// An error and its causes on one line, each said once.
+pub(crate) fn chain_text(first: Option<&dyn std::error::Error>) -> String {
+    let mut text = String::new();
+    let mut next = first;
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&more);
+        }
+        next = cause.source();
+    }
+    text
+}
+
 /// The text on one line, with control characters spelled out: names come from files that others
 /// wrote, and must not steer a terminal.
 pub(crate) fn printable(text: &str) -> std::borrow::Cow<'_, str> {

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use forkpoint::progress::Silent;
 use forkpoint::store::{Location, Stores};
 use forkpoint::verify::verify;
-use support::turns::{go_on, run_until, signal};
+use support::turns::{output_after, run_until};
 use support::{
     Service, command, emulator_stores, local_stores, manifest, run_json, synthetic, temp,
 };
@@ -163,15 +163,8 @@ async fn an_interrupted_fork_says_how_to_go_on() {
     .spawn()
     .unwrap();
     let shared = target.join("shared").unwrap();
-    let mut children = [child];
-    run_until(&mut children, "the fork is at work", async || {
-        !stores.list(&shared).await.unwrap().is_empty()
-    })
-    .await;
-    signal(&children[0], "INT");
-    go_on(&mut children);
-    let [child] = children;
-    let output = child.wait_with_output().unwrap();
+    let at_work = async || !stores.list(&shared).await.unwrap().is_empty();
+    let output = output_after(child, "INT", "the fork is at work", at_work).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(6), "{said}");
     assert!(said.contains("run the same command again"), "{said}");

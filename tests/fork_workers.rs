@@ -24,7 +24,7 @@ use forkpoint::snapshot::CommitObject;
 use forkpoint::store::{BatchOptions, DuplicateOptions, Item, Journal, Location, Stores};
 use forkpoint::verify::verify;
 use serde_json::{Value, json};
-use support::turns::{go_on, run_until, signal};
+use support::turns::{output_after, run_until};
 use support::{
     Service, command, delete_all, emulator_stores, fixture, fixtures, local_stores, manifest, run,
     run_json, synthetic, temp,
@@ -532,15 +532,8 @@ async fn a_worker_that_is_asked_to_end_finishes_what_is_under_way() {
         .spawn()
         .unwrap();
     let shared = target.join("shared").unwrap();
-    let mut children = [child];
-    run_until(&mut children, "the worker is at work", async || {
-        !stores.list(&shared).await.unwrap().is_empty()
-    })
-    .await;
-    signal(&children[0], "TERM");
-    go_on(&mut children);
-    let [child] = children;
-    let output = child.wait_with_output().unwrap();
+    let at_work = async || !stores.list(&shared).await.unwrap().is_empty();
+    let output = output_after(child, "TERM", "the worker is at work", at_work).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(6), "{said}");
     assert!(said.contains("run the same command again"), "{said}");

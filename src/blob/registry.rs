@@ -277,7 +277,8 @@ impl Registry {
         }
     }
 
-    /// A copy of a lost blob is good after all, with the object that was looked at.
+    /// A lost blob is good after all: the object that was looked at, or the local copy of a blob that has none.
+    /// A good local copy beside a damaged object is no reason to say so, see [`repaired`](Registry::repaired).
     pub fn found(&mut self, key: &BlobKey, object: Option<ObjectName>) -> Vec<Effect> {
         match self.blob_mut(key) {
             Some(blob) if blob.lost && !blob.deleting && blob.object == object => {

@@ -343,10 +343,7 @@ impl Work<'_> {
         mark: &GivingUp,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let mut now = AbandonReport {
-            own: report.own.clone(),
-            ..report.clone()
-        };
+        let mut now = report.clone();
         for _ in 0..LOOKS {
             progress.begin("removing", now.own.len() as u64, 0);
             let removed = self.remove_objects(&now, mark, progress).await;
@@ -359,6 +356,7 @@ impl Work<'_> {
             now.unproved.clear();
             self.tell_apart(begun, &mut now, progress).await?;
             report.own.extend(now.own.iter().cloned());
+            report.own.sort();
             report.unproved.clone_from(&now.unproved);
             if now.own.is_empty() {
                 return Ok(());

@@ -76,11 +76,13 @@ impl Verdict {
     /// The answer when this is not known either: what was deletable is unknown then. A need that was found stays one.
     #[must_use]
     pub fn without(mut self, missing: MissingEvidence) -> Verdict {
-        if self.answer != Answer::Kept {
-            self.answer = Answer::Unknown;
-            self.changes.push(missing.next_step().to_string());
-            self.missing.push(missing);
-        }
+        let Self {
+            answer,
+            missing: all,
+            changes,
+            ..
+        } = &mut self;
+        withhold(answer, all, changes, missing);
         self
     }
 }
@@ -108,12 +110,28 @@ impl ObjectVerdict {
     /// As [`Verdict::without`].
     #[must_use]
     pub fn without(mut self, missing: MissingEvidence) -> ObjectVerdict {
-        if self.answer != Answer::Kept {
-            self.answer = Answer::Unknown;
-            self.changes.push(missing.next_step().to_string());
-            self.missing.push(missing);
-        }
+        let Self {
+            answer,
+            missing: all,
+            changes,
+            ..
+        } = &mut self;
+        withhold(answer, all, changes, missing);
         self
+    }
+}
+
+/// Takes back that something is deletable, for want of `missing`.
+fn withhold(
+    answer: &mut Answer,
+    all: &mut Vec<MissingEvidence>,
+    changes: &mut Vec<String>,
+    missing: MissingEvidence,
+) {
+    if *answer != Answer::Kept {
+        *answer = Answer::Unknown;
+        changes.push(missing.next_step().to_string());
+        all.push(missing);
     }
 }
 

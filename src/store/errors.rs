@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, chain_text};
 
 /// What rustls says where the system has no certificate of an authority.
 const NO_CERTIFICATES: &str = "No CA certificates were loaded";
@@ -16,7 +16,7 @@ pub(crate) fn from_client(
     at: impl Display,
 ) -> Error {
     use object_store::Error as E;
-    let text = chain_text(&e);
+    let text = chain_text(Some(&e));
     let (kind, message) = match &e {
         E::NotFound { .. } if names_missing_bucket(&text) => missing_bucket(),
         E::NotFound { .. } => (ErrorKind::NotFound, "no such object".to_string()),
@@ -294,21 +294,6 @@ fn service_code(text: &str) -> Option<String> {
     between(text, "<Code>", "</Code>")
         .or_else(|| between(text, "\"reason\": \"", "\""))
         .or_else(|| between(text, "\"reason\":\"", "\""))
-}
-
-/// An error with its causes, each said once.
-pub(crate) fn chain_text(e: &dyn std::error::Error) -> String {
-    let mut text = e.to_string();
-    let mut next = e.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = source.source();
-    }
-    text
 }
 
 /// One line of at most 300 characters; a message, not a page of XML.

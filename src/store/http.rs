@@ -10,7 +10,7 @@ use object_store::client::{HttpClient, HttpErrorKind, HttpRequest};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, chain_text};
 
 use super::errors;
 use super::location::Location;
@@ -99,14 +99,14 @@ pub(crate) async fn send(
 ) -> Result<Answer, NoAnswer> {
     let exchange = async {
         let response = client.execute(request).await.map_err(|e| match e.kind() {
-            HttpErrorKind::Connect => NoAnswer::NotSent(errors::chain_text(&e)),
-            _ => NoAnswer::Lost(errors::chain_text(&e)),
+            HttpErrorKind::Connect => NoAnswer::NotSent(chain_text(Some(&e))),
+            _ => NoAnswer::Lost(chain_text(Some(&e))),
         })?;
         let (head, body) = response.into_parts();
         let mut bytes = BytesMut::new();
         let mut chunks = body.bytes_stream();
         while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|e| NoAnswer::Lost(errors::chain_text(&e)))?;
+            let chunk = chunk.map_err(|e| NoAnswer::Lost(chain_text(Some(&e))))?;
             if bytes.len() + chunk.len() > ANSWER_LIMIT_BYTES {
                 return Err(NoAnswer::Lost("the answer does not end".into()));
             }

@@ -203,7 +203,8 @@ async fn scrubs(stores: &Stores, ha: &Location) {
     server.kill();
     std::fs::remove_dir_all(&data).unwrap();
     let server = setup.start();
-    assert!(is_readable(&server, "a", &bytes));
+    let answer = read(&server, "a", &bytes).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(lying(stores, ha, &data).await.violations(&acked), []);
 }
 

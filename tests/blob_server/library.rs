@@ -1,6 +1,7 @@
 //! The server as a library, without a network.
 
 use std::collections::BTreeSet;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -397,6 +398,51 @@ async fn events_that_wait_together_share_a_commit() {
     server.close().await.unwrap();
     let server = lab.open(lab.config()).await;
     assert_eq!(server.list_blobs(&job("a")).unwrap().blobs.len(), 39);
+}
+
+/// Of a lost blob that is sent again the local copy is good before the upload is committed. A scrub that comes between
+/// must not take the blob for good while its object is not: the commit would drop the object that has just arrived.
+#[tokio::test]
+async fn a_scrub_while_a_lost_blob_is_sent_again_counts_on_no_damaged_object() {
+    for sent_again in [true, false] {
+        let lab = Lab::new();
+        let bytes = noise(1, 40_000);
+        let of = key("a", &bytes);
+        let server = lab.open(lab.config()).await;
+        upload(&server, "a", 1, &bytes, Class::Retained).await;
+        let event = registered(&[&bytes]);
+        server.job_event(&job("a"), event).await.unwrap();
+
+        let folder = lab.ha.join("lab/jobs/a/retained").unwrap();
+        let object = lab.stores.list(&folder).await.unwrap().remove(0).0;
+        lab.stores.delete(&object).await.unwrap();
+        let wrong = noise(2, 40_000);
+        lab.stores.put(&object, wrong.into(), true).await.unwrap();
+        let data = lab.dir.path().join("data");
+        std::fs::remove_dir_all(data.join("jobs/a")).unwrap();
+        let report = server.scrub(Mode::Apply).await.unwrap();
+        assert_eq!(report.lost, slice::from_ref(&of));
+
+        let plan = [planned(&bytes, Class::Retained)];
+        let begun = server.begin_upload(&job("a"), SessionId(2), &plan).await;
+        assert_eq!(begun.unwrap().missing, [of.digest]);
+        send(&server, "a", 2, &bytes).await.unwrap();
+        let report = server.scrub(Mode::Apply).await.unwrap();
+        assert_eq!(report.lost, [], "the local copy is good");
+        if sent_again {
+            let committed = server.commit_upload(&job("a"), SessionId(2)).await;
+            committed.unwrap();
+        }
+        assert_eq!(server.get(&of).await.unwrap().bytes().await.unwrap(), bytes);
+        server.sweep(Mode::Apply).await.unwrap();
+        drop(server);
+        std::fs::remove_dir_all(&data).unwrap();
+        let server = lab.open(lab.config()).await;
+        let read = server.get(&of).await.unwrap().bytes().await.unwrap();
+        assert_eq!(read, bytes, "sent again: {sent_again}");
+        server.sweep(Mode::Apply).await.unwrap();
+        assert_eq!(lab.stores.list(&folder).await.unwrap().len(), 1);
+    }
 }
 
 /// A thousand jobs come back in seconds; a figure for those who ask for it.

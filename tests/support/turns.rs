@@ -1,13 +1,13 @@
 //! Processes that run in short turns and stand still while they are looked at: where they are killed or interrupted then
 //! does not depend on how long the look takes.
 
-use std::process::{Child, Command};
-use std::time::Duration;
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
 
-use super::waits::until_asked;
+use super::waits::AT_MOST;
 
-/// How long they run before the first look. Each turn is a little longer than the one before, so that a slow machine
-/// gets there too.
+/// How long they run before the first look. Each turn is a little longer than the one before, and no shorter than half
+/// of the look before it, so that a slow machine gets there too.
 const FIRST_TURN: Duration = Duration::from_millis(5);
 const LONGER: f64 = 1.1;
 
@@ -20,23 +20,34 @@ pub fn signal(child: &Child, name: &str) {
 
 /// Lets them run until it is so, or until all have ended. Those that have not ended stand still then.
 pub async fn run_until(children: &mut [Child], what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let mut turn = FIRST_TURN;
-    let there = async || {
+    let (mut turn, mut ran) = (FIRST_TURN, Duration::ZERO);
+    loop {
         signal_all(children, "STOP");
+        let look = Instant::now();
         if is_so().await || children.iter_mut().all(has_ended) {
-            return true;
+            return;
         }
+        assert!(ran < AT_MOST, "not after they ran for {AT_MOST:?}: {what}");
+        turn = turn.mul_f64(LONGER).max(look.elapsed() / 2);
+        ran += turn;
         signal_all(children, "CONT");
         tokio::time::sleep(turn).await;
-        turn = turn.mul_f64(LONGER);
-        false
-    };
-    until_asked(what, there).await;
+    }
 }
 
-/// Lets those that stand still go on.
-pub fn go_on(children: &mut [Child]) {
-    signal_all(children, "CONT");
+/// Sends `name` to it once it is so, and waits for its end.
+pub async fn output_after(
+    child: Child,
+    name: &str,
+    what: &str,
+    is_so: impl AsyncFnMut() -> bool,
+) -> Output {
+    let mut children = [child];
+    run_until(&mut children, what, is_so).await;
+    signal(&children[0], name);
+    signal_all(&mut children, "CONT");
+    let [child] = children;
+    child.wait_with_output().unwrap()
 }
 
 fn signal_all(children: &mut [Child], name: &str) {

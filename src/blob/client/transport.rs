@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, header};
 use reqwest::Response;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, chain_text};
 
 use super::super::wire::{Call, Code, LARGEST_PROBLEM, Problem, Verb};
 use super::BlobClient;
@@ -73,18 +73,7 @@ impl Failure {
 
 /// An error and its causes on one line; without the URL, which our own messages name.
 pub(super) fn chain(e: &reqwest::Error) -> String {
-    let mut text = String::new();
-    let mut next: Option<&dyn std::error::Error> = std::error::Error::source(e);
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            if !text.is_empty() {
-                text.push_str(": ");
-            }
-            text.push_str(&more);
-        }
-        next = cause.source();
-    }
+    let mut text = chain_text(std::error::Error::source(e).map(|cause| cause as _));
     if text.is_empty() {
         text = match e {
             e if e.is_timeout() => "the time is over".to_string(),

@@ -167,7 +167,8 @@ impl Inner {
         Ok(())
     }
 
-    /// A blob that was marked as lost, and of which a copy is good after all, is not lost any more.
+    /// A blob that was marked as lost, and of which a copy is good after all, is not lost any more: once its object is
+    /// good, or has been written again from the local copy.
     async fn scrub_lost(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
@@ -183,13 +184,30 @@ impl Inner {
                 _ => return Ok(()),
             }
         };
-        if mode == Mode::DryRun || !self.look_again(key, object.as_ref()).await? {
+        if mode == Mode::DryRun {
             report.lost.push(key.clone());
             return Ok(());
         }
-        let of = key.clone();
-        self.change(&key.job, move |r, _| Ok(((), r.found(&of, object))))
-            .await
+        let is_good = match &object {
+            Some(object) => {
+                let seen = self.ha.examine(&key.job, object, |_| async {}).await?;
+                seen == Object::Good
+            }
+            None => matches!(self.open_local(key, Look::Again).await?, Opened::Copy(_)),
+        };
+        // A good local copy alone is not enough: an upload that is committed next would count on the object.
+        let is_back = if is_good {
+            let of = key.clone();
+            let found = move |r: &mut super::Registry, _| Ok(((), r.found(&of, object)));
+            self.change(&key.job, found).await?;
+            true
+        } else {
+            object.is_some() && self.rewrite_object(cell, key).await?
+        };
+        if !is_back {
+            report.lost.push(key.clone());
+        }
+        Ok(())
     }
 
     /// Puts an object again under a new name from the local copy, which is verified as it is read. False if
