@@ -1,6 +1,7 @@
 //! Many objects from one place to another: a folder with all that is below it, or a list of names.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::StreamExt;
@@ -18,6 +19,9 @@ use crate::store::{
 const NAMED_FAILURES: usize = 1_000;
 /// Names of a list that are looked at side by side.
 const LOOKED_AT_ONCE: usize = 64;
+
+/// Objects in a row, from the first on, that were all denied: so are those that would follow.
+const HOPELESS: u64 = 100;
 
 /// What to duplicate, and where to.
 #[derive(Debug, Clone)]
@@ -75,7 +79,8 @@ pub struct TreeReport {
 ///
 /// # Errors
 ///
-/// `Refused` if one folder lies in the other; `Cancelled`; what listing gives.
+/// `Refused` if one folder lies in the other; `Denied` if the first 100 objects all were; `Cancelled`; what listing
+/// gives.
 pub async fn duplicate_tree(
     stores: &Stores,
     request: &TreeRequest,
@@ -120,12 +125,26 @@ pub async fn duplicate_tree(
     let mut report = TreeReport::default();
     let mut expected = Expected::default();
     let mut receipts: Vec<Receipt> = Vec::new();
+    let mut denied = 0;
+    let hopeless = Cancel::default();
     progress.begin("duplicating", 0, 0);
     let left_out = LeftOut::default();
     let items = past_links(items(stores, request, &left_out)?, request, &left_out);
-    let batch = stores
-        .batch(items, None, &options, progress, cancel, |item, outcome| {
+    let batch = stores.batch(
+        items,
+        None,
+        &options,
+        progress,
+        &hopeless,
+        |item, outcome| {
             report.objects += 1;
+            match outcome {
+                ItemOutcome::Failed(e) if e.kind() == ErrorKind::Denied => denied += 1,
+                _ => {}
+            }
+            if denied == report.objects && denied >= HOPELESS {
+                hopeless.cancel();
+            }
             match outcome {
                 ItemOutcome::Copied(receipt) => {
                     if request.verify >= Level::Size {
@@ -146,11 +165,28 @@ pub async fn duplicate_tree(
                     }
                 }
             }
-        })
-        .await;
+        },
+    );
+    let passing_on = async {
+        cancel.cancelled().await;
+        hopeless.cancel();
+        std::future::pending::<Infallible>().await
+    };
+    let batch = tokio::select! {
+        batch = batch => batch,
+        never = passing_on => match never {},
+    };
     progress.end();
-    let batch = batch?;
     cancel.check()?;
+    if hopeless.is_cancelled() {
+        let why = report.failures.first().map(|f| f.error.to_string());
+        let why = why.unwrap_or_default();
+        let said = format!("none of the first {denied} objects could be duplicated: {why}");
+        return Err(Error::new(ErrorKind::Denied, said).hint(
+            "nothing was copied: check the credentials, and what they may do at both places",
+        ));
+    }
+    let batch = batch?;
     if batch.copied + batch.reused == 0
         && let Some(e) = batch.first_error
         && is_missing_bucket(&e)

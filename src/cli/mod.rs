@@ -69,7 +69,7 @@ struct Global {
     /// Endpoint of an S3-compatible server, such as http://127.0.0.1:9000.
     #[arg(long, global = true, value_name = "URL")]
     s3_endpoint: Option<String>,
-    /// Memory for objects that pass through this process on their way between services, in MiB [default: 96].
+    /// Memory for objects that pass through this process on their way between services, in MiB [default: 64].
     #[arg(
         long,
         global = true,

@@ -1,11 +1,16 @@
 //! What `forkpoint duplicate` prints.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::store::{Item, Receipt};
-use crate::tree::{TreeReport, TreeRequest};
+use crate::tree::{Failure, TreeReport, TreeRequest};
 
 use super::text::{count, human_bytes};
+
+/// Different failures that the text names.
+const FAILURES_SHOWN: usize = 20;
 
 /// The receipt of one object as a document.
 pub fn duplicate_json(receipt: &Receipt) -> Value {
@@ -128,10 +133,70 @@ pub fn tree_text(request: &TreeRequest, report: &TreeReport) -> String {
             "  failed: {}\n",
             count(report.failed, "object", "objects")
         ));
-        for failure in &report.failures {
-            text.push_str(&format!("    {}\n", failure.error));
-        }
+        text.push_str(&failures_text(&report.failures));
         text.push_str("  the same command, run again, copies what is not there yet\n");
     }
     text
+}
+
+/// Failures with one text are one line, and there are no more lines than fit on a screen.
+fn failures_text(failures: &[Failure]) -> String {
+    let mut groups: Vec<(String, usize)> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for failure in failures {
+        let said = failure.error.to_string();
+        match known.get(&said).and_then(|at| groups.get_mut(*at)) {
+            Some((_, times)) => *times += 1,
+            None => {
+                known.insert(said.clone(), groups.len());
+                groups.push((said, 1));
+            }
+        }
+    }
+    let mut text = String::new();
+    for (said, times) in groups.iter().take(FAILURES_SHOWN) {
+        text.push_str(&match times {
+            1 => format!("    {said}\n"),
+            times => format!("    {said} ({times} times)\n"),
+        });
+    }
+    if groups.len() > FAILURES_SHOWN {
+        let more = groups.len() - FAILURES_SHOWN;
+        text.push_str(&format!("    and {more} more, see --format json\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+    use crate::store::Location;
+
+    fn failure(n: usize, why: &str) -> Failure {
+        Failure {
+            destination: Location::parse(&format!("s3://bucket/{n}")).unwrap(),
+            error: Error::new(ErrorKind::Denied, why),
+        }
+    }
+
+    #[test]
+    fn failures_of_one_kind_are_one_line() {
+        let mut failures: Vec<Failure> = (0..400).map(|n| failure(n, "no credentials")).collect();
+        failures.push(failure(400, "not allowed"));
+        let text = failures_text(&failures);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(lines, ["no credentials (400 times)", "not allowed"]);
+    }
+
+    #[test]
+    fn failures_that_differ_fit_on_a_screen() {
+        let failures: Vec<Failure> = (0..400).map(|n| failure(n, &format!("{n}"))).collect();
+        let text = failures_text(&failures);
+        assert_eq!(text.lines().count(), FAILURES_SHOWN + 1);
+        assert!(
+            text.ends_with("and 380 more, see --format json\n"),
+            "{text}"
+        );
+    }
 }

@@ -95,6 +95,11 @@ pub(crate) fn from_answer(
         (404, _) | (_, "NoSuchKey" | "BlobNotFound") => {
             (ErrorKind::NotFound, format!("no such object ({said})"))
         }
+        (_, code) if ARCHIVED_CODES.contains(&code) => (
+            ErrorKind::Denied,
+            format!("the object lies in an archive, from which it cannot be read ({said})"),
+        ),
+        (status, code) if status == 507 || FULL_CODES.contains(&code) => full(&said),
         (401 | 403, _)
         | (
             _,
@@ -112,15 +117,18 @@ pub(crate) fn from_answer(
             ErrorKind::AlreadyExists,
             "an object is already there".into(),
         ),
-        (409, _) => (
+        (409, "" | "ConditionalRequestConflict" | "OperationAborted" | "PendingCopyOperation") => (
             ErrorKind::Conflict,
             format!("another writer was faster ({said})"),
+        ),
+        (409, _) => (
+            ErrorKind::Conflict,
+            format!("the service refuses it as things are there ({said})"),
         ),
         (501 | 405, _) | (_, "NotImplemented" | "APINotImplemented") => (
             ErrorKind::Unsupported,
             format!("the service does not offer this request ({said})"),
         ),
-        (status, code) if status == 507 || FULL_CODES.contains(&code) => full(&said),
         (400, _) => (
             ErrorKind::Invalid,
             format!("the service refused the request ({said})"),
@@ -132,17 +140,27 @@ pub(crate) fn from_answer(
     };
     let error = Error::new(kind, message).during(operation).at(at);
     match kind {
+        ErrorKind::Denied if ARCHIVED_CODES.contains(&code) => error.hint(ARCHIVE_HINT),
         ErrorKind::Denied => error.hint(CREDENTIALS_HINT),
         ErrorKind::Full => error.hint(ROOM_HINT),
         _ => error,
     }
 }
 
+/// What S3 and Azure call it that an object must be brought back from an archive before it can be read or copied.
+const ARCHIVED_CODES: [&str; 2] = ["InvalidObjectState", "BlobArchived"];
+const ARCHIVE_HINT: &str = "bring it back first (S3: RestoreObject, Azure: Set Blob Tier), which takes hours; then run the same \
+                            command again";
+
 const CREDENTIALS_HINT: &str =
     "check the credentials, whether they have expired, and what they may do in this bucket";
 
-/// What servers call it that there is no space, or that a bucket's limit is reached.
-const FULL_CODES: [&str; 2] = ["XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"];
+/// What servers call it that there is no space, or that a bucket's limit is reached. The last is Azurite's.
+const FULL_CODES: [&str; 3] = [
+    "XMinioStorageFull",
+    "XMinioAdminBucketQuotaExceeded",
+    "MemoryExtentStoreAtSizeLimit",
+];
 const ROOM_HINT: &str =
     "make room in the store, or raise the bucket's quota; then run the same command again";
 
@@ -325,6 +343,24 @@ mod tests {
             source: source.into(),
         };
         assert_eq!(from_client(e, "write", "s3://b/k").kind(), ErrorKind::Full);
+    }
+
+    #[test]
+    fn what_is_archived_is_told_from_what_is_forbidden_and_from_a_race() {
+        for (status, code) in [(403, "InvalidObjectState"), (409, "BlobArchived")] {
+            let body = format!("<Error><Code>{code}</Code></Error>");
+            let e = from_answer(status, body.as_bytes(), "copy", "s3://b/k");
+            assert_eq!(e.kind(), ErrorKind::Denied);
+            assert!(e.to_string().contains("archive"), "{e}");
+            assert!(e.next_step().is_some_and(|s| s.contains("bring it back")));
+        }
+        let said = |code: &str| {
+            let body = format!("<Error><Code>{code}</Code></Error>");
+            from_answer(409, body.as_bytes(), "write", "az://b/k").to_string()
+        };
+        assert!(said("ConditionalRequestConflict").contains("another writer"));
+        assert!(said("BlobImmutableDueToPolicy").contains("as things are there"));
+        assert!(said("MemoryExtentStoreAtSizeLimit").contains("no space left"));
     }
 
     #[test]

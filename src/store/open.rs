@@ -20,13 +20,14 @@ use super::location::{Bucket, Location, Provider};
 use super::options::Options;
 use super::pacing::{self, Pacer};
 use super::reach::{Reach, SharedClients};
+use super::relay::{Buffer, Buffers};
 use super::s3::S3Bucket;
 use super::stat::Stat;
 use super::{errors, local};
 
 /// Bytes that pass through this process at once when different stores are bridged, unless the setting
-/// [`RELAY_MEMORY_SETTING`] says otherwise: twelve parts, enough for 1 GB/s at a tenth of a second each.
-pub const RELAY_BUDGET_BYTES: u64 = 96 * 1024 * 1024;
+/// [`RELAY_MEMORY_SETTING`] says otherwise: eight parts, enough for 0.6 GB/s at a tenth of a second each.
+pub const RELAY_BUDGET_BYTES: u64 = 64 * 1024 * 1024;
 /// The setting for it, in MiB.
 pub const RELAY_MEMORY_SETTING: &str = "FORKPOINT_RELAY_MEMORY_MIB";
 /// One permit of the budget.
@@ -46,6 +47,7 @@ struct Shared {
     relay: Arc<Semaphore>,
     /// Permits of the relay's budget in all.
     relay_permits: u64,
+    buffers: Arc<Buffers>,
     /// Requests of our own in flight to one bucket at most.
     ceiling: usize,
 }
@@ -151,6 +153,7 @@ impl Stores {
             clients: SharedClients::default(),
             relay: Arc::new(Semaphore::new(permits)),
             relay_permits,
+            buffers: Buffers::new(usize::try_from(budget).unwrap_or(usize::MAX)),
             ceiling,
         }))
     }
@@ -242,6 +245,12 @@ impl Stores {
     /// What relays may hold in memory, all together, in bytes.
     pub(crate) fn relay_memory(&self) -> u64 {
         self.0.relay_permits * PERMIT_BYTES
+    }
+
+    /// Memory for `bytes` of one range, of which there may be no more than the budget allows.
+    pub(crate) fn buffer(&self, bytes: u64) -> Result<Buffer> {
+        let length = usize::try_from(bytes).map_err(|_| Error::invalid("a range that long"))?;
+        Ok(self.0.buffers.take(length))
     }
 
     /// Waits until `bytes` may be held in memory for a relay.

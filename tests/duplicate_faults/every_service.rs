@@ -7,7 +7,8 @@ use forkpoint::ErrorKind;
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::restore::{ExecuteOptions, Task, execute};
 use forkpoint::snapshot::Scope;
-use forkpoint::store::{DuplicateOptions, Journal, Method, Options, Stores};
+use forkpoint::store::{DuplicateOptions, Journal, Level, Method, Options, Stores};
+use forkpoint::tree::{TreeRequest, duplicate_tree};
 
 use crate::fault::{Action, Kind, Rule, Service};
 use crate::waits::until;
@@ -417,4 +418,43 @@ async fn copies_go_through_the_proxy_that_is_named_for_the_service() {
         assert_ne!(receipt.method, Method::Relay, "{service:?}");
         assert_eq!(bench.holds(1), Some(true), "{service:?}");
     }
+}
+
+/// With the wrong credentials a million objects are not a million refusals.
+#[tokio::test]
+async fn a_tree_of_which_nothing_may_be_copied_ends_soon_and_one_that_is_copied_in_part_goes_on() {
+    on_all(async |bench| {
+        for n in 0..1000 {
+            bench.put_seed(0, &format!("data/{n:04}"), n);
+        }
+        let request = TreeRequest {
+            source: bench.at(0, "data/"),
+            destination: bench.at(1, "to/"),
+            names: None,
+            duplicate: DuplicateOptions::default(),
+            objects_at_once: None,
+            verify: Level::None,
+        };
+        let denied = Action::Fail {
+            status: 403,
+            code: "AccessDenied",
+        };
+        let copy = bench.copy_kind();
+        let run =
+            async || duplicate_tree(&bench.stores, &request, &Silent, &Cancel::default()).await;
+        bench.server.add(Rule::on(copy, denied.clone()));
+        bench.server.log().reset();
+        let error = run().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("none of the first"), "{error}");
+        let asked = bench.server.log().count(copy);
+        assert!((100..400).contains(&asked), "{asked} copies were asked for");
+
+        bench.server.faults().clear_rules();
+        bench.server.add(Rule::on(copy, denied).after(1));
+        let report = run().await.unwrap();
+        assert_eq!(report.objects, 1000);
+        assert_eq!((report.copied, report.failed), (1, 999));
+    })
+    .await;
 }

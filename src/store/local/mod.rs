@@ -131,13 +131,25 @@ pub(crate) fn read(at: &Location, limit: u64) -> Result<Bytes> {
 
 /// Bytes `start..end` of a file, or fewer where it ends before.
 pub(crate) fn read_range(at: &Location, start: u64, end: u64) -> Result<Bytes> {
+    let wanted = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
+    let mut bytes = Vec::with_capacity(wanted);
+    read_range_into(at, start, end, &mut bytes)?;
+    Ok(bytes.into())
+}
+
+/// The same, behind what `into` holds already.
+pub(crate) fn read_range_into(
+    at: &Location,
+    start: u64,
+    end: u64,
+    into: &mut Vec<u8>,
+) -> Result<()> {
     let fail = |e| from_io(e, "read", at);
     let mut file = File::open(path_of(at)).map_err(fail)?;
     file.seek(io::SeekFrom::Start(start)).map_err(fail)?;
     let wanted = end.saturating_sub(start);
-    let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
-    file.take(wanted).read_to_end(&mut bytes).map_err(fail)?;
-    Ok(bytes.into())
+    file.take(wanted).read_to_end(into).map_err(fail)?;
+    Ok(())
 }
 
 pub(crate) fn delete(at: &Location) -> Result<()> {

@@ -6,6 +6,7 @@
 //! checksum; what is written goes with a checksum that the service checks. Objects appear whole, under
 //! a condition that nothing is there, or not at all.
 
+mod buffers;
 mod put;
 mod read;
 
@@ -29,6 +30,7 @@ use super::stat::Put;
 use super::unfinished::UnfinishedLog;
 use super::{errors, local};
 
+pub(crate) use buffers::{Buffer, Buffers};
 pub(crate) use read::{parts, read_range};
 
 /// Size of a part, and of the largest object that is written with one request, in bytes.
@@ -129,7 +131,7 @@ async fn into_file(stores: &Stores, order: &CopyOrder<'_>) -> Result<Copied> {
                 .file()
                 .write_all(&part.bytes)
                 .map_err(|e| local::from_io(e, "write", &at))?;
-            drop(part.memory);
+            drop(part);
             Ok(staged)
         })
         .await?;
@@ -170,7 +172,7 @@ pub(crate) async fn fill_upload(
                         let number = number_of(part.number);
                         let at = order.destination;
                         let tag = s3.upload_part(wire, at, upload, number, &part.bytes).await?;
-                        drop(part.memory);
+                        drop(part);
                         Ok::<_, Error>((number, tag))
                     });
                 }
@@ -218,7 +220,7 @@ async fn in_blocks(
                         if let Some(id) = id {
                             azure.put_block(wire, at, id, &part.bytes).await?;
                         }
-                        drop(part.memory);
+                        drop(part);
                         Ok::<_, Error>(())
                     });
                 }

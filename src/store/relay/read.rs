@@ -12,6 +12,7 @@ use super::super::duplicate::CopyOrder;
 use super::super::location::{Location, Provider};
 use super::super::open::Stores;
 use super::super::{errors, local};
+use super::buffers::Buffer;
 
 /// Ranges of one object on their way to us at once.
 const READ_AHEAD: usize = 4;
@@ -140,7 +141,9 @@ pub(crate) async fn read_range(
         None => {
             let at = order.source.clone();
             let pin = order.source_tag.map(str::to_string);
-            super::super::blocking(move || read_file_range(&at, pin.as_deref(), start, end)).await?
+            let buffer = stores.buffer(end - start)?;
+            super::super::blocking(move || read_file_range(&at, pin.as_deref(), start, end, buffer))
+                .await?
         }
         Some(store) => {
             let options = GetOptions {
@@ -171,25 +174,41 @@ pub(crate) async fn read_range(
             if result.meta.size != order.size {
                 return Err(order.source_changed());
             }
-            result.bytes().await.map_err(fail)?
+            let mut buffer = stores.buffer(end - start)?;
+            let mut chunks = result.into_stream();
+            while let Some(chunk) = chunks.next().await {
+                let chunk = chunk.map_err(fail)?;
+                let length = (buffer.as_ref().len() + chunk.len()) as u64;
+                if length > end - start {
+                    return Err(wrong_length(order, length, end - start));
+                }
+                buffer.bytes().extend_from_slice(&chunk);
+            }
+            buffer.freeze()
         }
     };
     if bytes.len() as u64 != end - start {
-        return Err(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "{} bytes came where {} were asked for",
-                bytes.len(),
-                end - start
-            ),
-        )
-        .during("read")
-        .at(order.source));
+        return Err(wrong_length(order, bytes.len() as u64, end - start));
     }
     Ok(bytes)
 }
 
-fn read_file_range(at: &Location, pin: Option<&str>, start: u64, end: u64) -> Result<Bytes> {
+fn wrong_length(order: &CopyOrder<'_>, came: u64, wanted: u64) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("{came} bytes came where {wanted} were asked for"),
+    )
+    .during("read")
+    .at(order.source)
+}
+
+fn read_file_range(
+    at: &Location,
+    pin: Option<&str>,
+    start: u64,
+    end: u64,
+    mut buffer: Buffer,
+) -> Result<Bytes> {
     let stat = local::stat(at)?;
     if pin.is_some() && pin != stat.tag.as_deref() {
         return Err(Error::new(
@@ -199,5 +218,6 @@ fn read_file_range(at: &Location, pin: Option<&str>, start: u64, end: u64) -> Re
         .during("read")
         .at(at));
     }
-    local::read_range(at, start, end)
+    local::read_range_into(at, start, end, buffer.bytes())?;
+    Ok(buffer.freeze())
 }
