@@ -41,7 +41,9 @@ use bytes::Bytes;
 
 use crate::error::{ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
-use crate::restore::{Done, ExecuteOptions, Executed, ForkPlan, ForkTerms, Naming, execute};
+use crate::restore::{
+    Done, ExecuteOptions, Executed, ForkPlan, ForkTerms, Naming, execute_after, look_for_finished,
+};
 use crate::snapshot::{CommitObject, Snapshot, format_of};
 use crate::store::{Location, Method, Stat, Stores};
 use crate::verify;
@@ -260,37 +262,50 @@ pub async fn run(
     let plan = &planned.plan;
     let site = planned.site(stores)?;
     let ours = || Ok(planned.metadata.clone());
-    let under_way = site.is_under_way().await?;
-    let mut committed = site.is_committed(ours).await?;
-    let noted = under_way || !committed;
-    let mut unpinned = None;
-    if under_way && !committed {
-        site.refuse_given_up().await?;
-        unpinned = site.pin_source().await?;
-    }
-    if !under_way && !committed {
-        unpinned = site.begin(&planned.places()).await?;
+    let (under_way, committed) = tokio::join!(site.is_under_way(), site.is_committed(ours));
+    let (under_way, mut committed) = (under_way?, committed?);
+    let (mut unpinned, mut seen) = (None, None);
+    let journal = if !under_way && !committed {
         // Another run may have ended between the look and the note.
-        committed = site.is_committed(ours).await?;
-    }
-    let journal = match noted {
-        true => match site.journal().await {
+        let look = || async {
+            tokio::join!(
+                site.is_committed(ours),
+                look_for_finished(stores, &plan.tasks, progress)
+            )
+        };
+        let begun = site.begin(&planned.places(), look).await?;
+        unpinned = begun.unpinned;
+        committed = begun.seen.0?;
+        seen = Some(begun.seen.1?);
+        match begun.journal {
             Ok(journal) => Some(journal),
             Err(e) => {
                 // A place that can have no journal: nothing was copied, so that nothing needs to stay.
-                if !under_way && e.kind() == ErrorKind::Refused {
+                if e.kind() == ErrorKind::Refused {
                     site.take_back().await?;
                 }
                 return Err(e);
             }
-        },
-        false => None,
+        }
+    } else if under_way {
+        if !committed {
+            site.refuse_given_up().await?;
+            unpinned = site.pin_source().await?;
+        }
+        Some(site.journal().await?)
+    } else {
+        None
     };
     let executed = match &journal {
         Some(journal) if !committed => {
             let made = async {
                 let tasks = &plan.tasks;
-                let executed = execute(stores, tasks, journal, options, progress, cancel).await?;
+                let there = match seen {
+                    Some(there) => there,
+                    None => look_for_finished(stores, tasks, progress).await?,
+                };
+                let run = execute_after(stores, tasks, &there, journal, options, progress, cancel);
+                let executed = run.await?;
                 cancel.check()?;
                 site.commit(journal, &planned.metadata).await?;
                 Ok(executed)

@@ -17,6 +17,16 @@ use crate::verify;
 use super::damage::lost;
 use super::pinning::{cannot_be_written, pin_source, unpin_source};
 
+/// A fork that has begun.
+pub(super) struct Begun<T> {
+    /// Why the source could not be pinned, if so.
+    pub(super) unpinned: Option<String>,
+    /// What was written to the journal until then.
+    pub(super) journal: Result<Arc<Journal>>,
+    /// What else was looked at.
+    pub(super) seen: T,
+}
+
 /// One fork's place.
 pub(super) struct Site<'a> {
     stores: &'a Stores,
@@ -123,24 +133,42 @@ impl<'a> Site<'a> {
     }
 
     /// Pins the source and writes the note of a fork that was not under way a moment ago, after a look
-    /// that nothing is at its `places`. One listing request if the destination is empty, and those of
-    /// [`Site::begin_anyway`]. Says why the source could not be pinned, if so.
+    /// that nothing is at its `places`. Then it reads the journal, and gives what `look` sees. One listing request if the
+    /// destination is empty, and those of [`Site::begin_anyway`].
     ///
     /// # Errors
     ///
     /// `Refused` if something is there, if another fork was faster, or if a cleaner is at work.
-    pub(super) async fn begin(&self, places: &[Location]) -> Result<Option<String>> {
+    pub(super) async fn begin<F: Future>(
+        &self,
+        places: &[Location],
+        look: impl Fn() -> F,
+    ) -> Result<Begun<F::Output>> {
         match self.refuse_taken(places).await? {
-            true => self.begin_anyway().await,
-            false => Ok(None),
+            true => self.begin_anyway(look).await,
+            false => {
+                let (journal, seen) = tokio::join!(self.journal(), look());
+                Ok(Begun {
+                    unpinned: None,
+                    journal,
+                    seen,
+                })
+            }
         }
     }
 
     /// The same without looking what is there.
-    pub(super) async fn begin_anyway(&self) -> Result<Option<String>> {
+    pub(super) async fn begin_anyway<F: Future>(
+        &self,
+        look: impl Fn() -> F,
+    ) -> Result<Begun<F::Output>> {
         let unpinned = self.pin_source().await?;
-        match self.write_note().await {
-            Ok(()) => Ok(unpinned),
+        match self.write_note(look).await {
+            Ok((journal, seen)) => Ok(Begun {
+                unpinned,
+                journal,
+                seen,
+            }),
             Err(e) => {
                 // Nothing was copied yet, so that nothing needs to be kept.
                 unpin_source(self.stores, &self.source, &self.pin()).await?;
@@ -149,14 +177,28 @@ impl<'a> Site<'a> {
         }
     }
 
-    async fn write_note(&self) -> Result<()> {
-        self.attempt.begin(self.stores, &self.note_at).await?;
-        // A cleaner that has not seen the note has left a mark.
-        if let Err(e) = refuse_destination(self.stores, &self.snapshot).await {
+    async fn write_note<F: Future>(
+        &self,
+        look: impl Fn() -> F,
+    ) -> Result<(Result<Arc<Journal>>, F::Output)> {
+        // A cleaner that has not seen the note has left a mark. At once: each answer of a cloud takes its time.
+        let looks = || {
+            let looked = look();
+            async {
+                tokio::join!(
+                    refuse_destination(self.stores, &self.snapshot),
+                    self.journal(),
+                    looked
+                )
+            }
+        };
+        let noted = self.attempt.begin_and(self.stores, &self.note_at, looks);
+        let (marked, journal, seen) = noted.await?;
+        if let Err(e) = marked {
             self.stores.delete(&self.note_at).await?;
             return Err(e);
         }
-        Ok(())
+        Ok((journal, seen))
     }
 
     /// Keeps cleaners from the source while it is read. Says why it could not be, if so.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::restore::{
-    CostModel, Done, ExecuteOptions, Executed, RestorePlan, Task, TaskState, distribute, execute,
-    has_changed, redistribute,
+    CostModel, Done, ExecuteOptions, Executed, RestorePlan, Task, TaskState, distribute,
+    execute_after, has_changed, look_for_finished, redistribute,
 };
 use crate::store::{Location, Method, Stores};
 
@@ -168,11 +168,13 @@ pub async fn run_slice(
     let site = understood.site(stores)?.by_plan(options.plan_at.as_ref());
     let metadata = || understood.metadata();
     // At once: on a cloud each answer takes tens of milliseconds, and a fork may have thousands of workers.
-    let (committed, under_way, given_up, journal) = tokio::join!(
+    let look = || look_for_finished(stores, &tasks, progress);
+    let (committed, under_way, given_up, journal, there) = tokio::join!(
         site.is_committed(metadata),
         site.is_under_way(),
         site.refuse_given_up(),
-        site.journal()
+        site.journal(),
+        look()
     );
     report.committed = committed?;
     if report.committed {
@@ -183,14 +185,25 @@ pub async fn run_slice(
         return Ok(report);
     }
     given_up?;
-    let journal = match under_way? {
-        true => journal?,
+    let (journal, there) = match under_way? {
+        true => (journal?, there?),
         false => {
-            report.unpinned = site.begin(&understood.places).await?;
-            site.journal().await?
+            // Looked at again: what was there before the fork began may have gone.
+            let begun = site.begin(&understood.places, look).await?;
+            report.unpinned = begun.unpinned;
+            (begun.journal?, begun.seen?)
         }
     };
-    let result = execute(stores, &tasks, &journal, &options.execute, progress, cancel).await;
+    let result = execute_after(
+        stores,
+        &tasks,
+        &there,
+        &journal,
+        &options.execute,
+        progress,
+        cancel,
+    )
+    .await;
     let executed = match result {
         Ok(executed) => executed,
         Err(e) => {

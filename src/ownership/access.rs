@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use crate::clock;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::store::{Location, Stat, Stores};
 
 /// Access to objects, to the time and to chance.
@@ -55,6 +55,20 @@ pub trait Access: Send + Sync {
     ///
     /// `AlreadyExists`.
     async fn create(&self, at: &Location, bytes: Bytes) -> Result<()>;
+
+    /// Creates an object where there is none, and says whether it did. False: something is there, perhaps our own of an
+    /// attempt whose reply was lost. One request, or what [`Access::create`] takes.
+    ///
+    /// # Errors
+    ///
+    /// If the store refuses.
+    async fn create_if_absent(&self, at: &Location, bytes: Bytes) -> Result<bool> {
+        match self.create(at, bytes).await {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
 
     /// Removes one object; one that is not there is fine. One request.
     ///
@@ -106,6 +120,10 @@ impl Access for Stores {
 
     async fn create(&self, at: &Location, bytes: Bytes) -> Result<()> {
         self.put(at, bytes, true).await.map(|_| ())
+    }
+
+    async fn create_if_absent(&self, at: &Location, bytes: Bytes) -> Result<bool> {
+        self.put_if_absent(at, bytes).await
     }
 
     async fn delete(&self, at: &Location) -> Result<()> {

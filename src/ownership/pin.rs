@@ -3,6 +3,7 @@
 //! Whoever begins to use a snapshot writes its record first and looks for cleaners' marks then; a
 //! cleaner writes its mark first and looks for records then. At least one of the two sees the other.
 
+use bytes::Bytes;
 use futures::StreamExt;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -65,7 +66,7 @@ impl PinRequest {
 ///
 /// # Cost
 ///
-/// One write, one listing, one read per mark, one look.
+/// One write, one listing, one read per mark, one look; one read if it is there.
 ///
 /// # Errors
 ///
@@ -75,29 +76,58 @@ pub async fn pin(access: &dyn Access, snapshot: &Location, request: &PinRequest)
     check_name(&request.name)?;
     let at = pin_at(snapshot, &request.name)?;
     let pin = new_pin(access, request, false);
-    match access.create(&at, record::encode(&pin)?).await {
-        Ok(()) => {}
-        Err(e) if e.kind() == ErrorKind::AlreadyExists && request.fork.is_some() => {
-            let bytes = access.read(&at, RECORD_LIMIT_BYTES).await?;
-            let there: Pin = record::decode(&bytes, &at)?;
-            if !is_of_same_fork(&there, request) {
-                return Err(e.during("pin"));
-            }
+    let bytes = record::encode(&pin)?;
+    let going = match request.fork {
+        Some(_) => create_for_fork(access, snapshot, request, bytes).await?,
+        None => {
+            let created = access.create(&at, bytes).await;
+            created.map_err(|e| match e.kind() {
+                ErrorKind::AlreadyExists => e
+                    .during("pin")
+                    .hint("choose another name, or remove the pin that has it: forkpoint pin rm"),
+                _ => e.during("pin"),
+            })?;
+            refuse_going(access, snapshot).await
         }
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            return Err(e
-                .during("pin")
-                .hint("choose another name, or remove the pin that has it: forkpoint pin rm"));
-        }
-        Err(e) => return Err(e.during("pin")),
-    }
-    match refuse_going(access, snapshot).await {
+    };
+    match going {
         Ok(()) => Ok(pin),
         Err(e) => {
             unpin(access, snapshot, &request.name).await?;
             Err(e.during("pin"))
         }
     }
+}
+
+/// Creates the pin of a fork, unless it is there, and then sees whether a cleaner has marked the snapshot. At once what can
+/// be: on a cloud each answer takes tens of milliseconds, and all workers of a fork begin with this.
+async fn create_for_fork(
+    access: &dyn Access,
+    snapshot: &Location,
+    request: &PinRequest,
+    pin: Bytes,
+) -> Result<Result<()>> {
+    let at = pin_at(snapshot, &request.name)?;
+    for _ in 0..2 {
+        let written = access.create_if_absent(&at, pin.clone()).await;
+        let written = written.map_err(|e| e.during("pin"))?;
+        let ours = async {
+            match written {
+                true => Ok(true),
+                false => is_pinned_by(access, snapshot, request).await,
+            }
+        };
+        // Only after the write: a cleaner that has not seen the pin has left its mark before.
+        let (ours, going) = tokio::join!(ours, refuse_going(access, snapshot));
+        // Of this fork, or of one that has just ended.
+        if ours? {
+            return Ok(going);
+        }
+    }
+    let said = "a pin of that name is there, of another fork";
+    Err(Error::new(ErrorKind::AlreadyExists, said)
+        .during("pin")
+        .at(&at))
 }
 
 fn new_pin(access: &dyn Access, request: &PinRequest, announces: bool) -> Pin {
@@ -263,14 +293,19 @@ pub(crate) async fn active_marks(
 
 /// Refuses a snapshot that a cleaner is about to delete, or has deleted.
 pub(crate) async fn refuse_going(access: &dyn Access, snapshot: &Location) -> Result<()> {
-    if let Some(home) = snapshot.parent() {
-        for (at, mark) in active_marks(access, &home).await? {
-            if mark.snapshots.iter().any(|name| name == snapshot.name()) {
-                return Err(being_cleaned(&mark, &at).at(snapshot));
-            }
+    let Some(home) = snapshot.parent() else {
+        return snapshot_is_there(access, snapshot).await;
+    };
+    let (marks, there) = tokio::join!(
+        active_marks(access, &home),
+        snapshot_is_there(access, snapshot)
+    );
+    for (at, mark) in marks? {
+        if mark.snapshots.iter().any(|name| name == snapshot.name()) {
+            return Err(being_cleaned(&mark, &at).at(snapshot));
         }
     }
-    snapshot_is_there(access, snapshot).await
+    there
 }
 
 /// Makes sure that there is a snapshot in this folder. One request per format at most.

@@ -101,27 +101,31 @@ impl Attempt {
     ///
     /// `Refused` if another fork was faster.
     pub async fn begin(&self, stores: &Stores, at: &Location) -> Result<()> {
+        self.begin_and(stores, at, || std::future::ready(())).await
+    }
+
+    /// The same, and gives what `look` sees, which begins when there is a note.
+    pub(crate) async fn begin_and<F: Future>(
+        &self,
+        stores: &Stores,
+        at: &Location,
+        look: impl Fn() -> F,
+    ) -> Result<F::Output> {
         let text =
             serde_json::to_vec(self).map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?;
-        let mut in_the_way = None;
         for _ in 0..2 {
-            match stores.put(at, Bytes::from(text.clone()), true).await {
-                Ok(_) => return Ok(()),
-                // Another run of this fork, or another fork; or one that has just ended.
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                    if self.is_under_way(stores, at).await? {
-                        return Ok(());
-                    }
-                    in_the_way = Some(e.message().to_string());
-                }
-                Err(e) => return Err(e),
+            if stores.put_if_absent(at, Bytes::from(text.clone())).await? {
+                return Ok(look().await);
+            }
+            // Of another run of this fork, or another fork; or of one that has just ended.
+            let (ours, seen) = tokio::join!(self.is_under_way(stores, at), look());
+            if ours? {
+                return Ok(seen);
             }
         }
-        Err(Error::refused(format!(
-            "the note of a fork under way cannot be written: {}",
-            in_the_way.unwrap_or_default()
-        ))
-        .at(at))
+        let said =
+            "the note of a fork under way cannot be written: one that is in the way comes and goes";
+        Err(Error::refused(said).at(at))
     }
 }
 

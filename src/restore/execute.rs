@@ -1,11 +1,11 @@
 //! Runs the tasks of a plan: what is already there not again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
-use crate::store::{BatchOptions, Item, Journal, Location, Method, Provider, Stores};
+use crate::store::{BatchOptions, Item, Journal, Location, Method, Provider, Stat, Stores};
 
 use super::plan::Task;
 
@@ -42,11 +42,36 @@ pub async fn execute(
     progress: &dyn Progress,
     cancel: &Cancel,
 ) -> Result<Executed> {
+    let there = look_for_finished(stores, tasks, progress).await?;
+    execute_after(stores, tasks, &there, journal, options, progress, cancel).await
+}
+
+/// What lies at the destinations of tasks.
+pub(crate) type Seen = HashMap<Location, Option<Stat>>;
+
+/// The look before [`execute_after`]: one listing per 1,000 objects of the destinations.
+pub(crate) async fn look_for_finished(
+    stores: &Stores,
+    tasks: &[Task],
+    progress: &dyn Progress,
+) -> Result<Seen> {
     let destinations: Vec<Location> = tasks.iter().map(|t| t.destination.clone()).collect();
     progress.begin("looking for finished objects", destinations.len() as u64, 0);
-    let there = stores.stat_places(&destinations).await?;
+    let there = stores.stat_places(&destinations).await;
     progress.end();
+    there
+}
 
+/// [`execute`] after a look at the destinations.
+pub(crate) async fn execute_after(
+    stores: &Stores,
+    tasks: &[Task],
+    there: &Seen,
+    journal: &Arc<Journal>,
+    options: &ExecuteOptions,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<Executed> {
     progress.begin(
         "duplicating",
         tasks.len() as u64,

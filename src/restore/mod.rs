@@ -41,6 +41,7 @@ pub use destination::{ForkId, Layout, Naming};
 pub use distribute::{distribute, unassigned};
 pub use estimate::{Estimate, MethodEstimate, WorkerEstimate, estimate};
 pub use execute::{ExecuteOptions, Executed, execute};
+pub(crate) use execute::{execute_after, look_for_finished};
 pub use holders::{Assignment, assign_state};
 pub use independence::{Violation, find_violations};
 pub use mode::{BackendCapability, Execution, TargetJob, TargetOperator};

@@ -28,6 +28,16 @@ impl Stores {
         self.written(at, &bytes, put).await
     }
 
+    /// Writes a small object where there is none, and says whether it did. False: something is there, perhaps our own of
+    /// an attempt whose reply was lost; the caller looks. One request.
+    pub(crate) async fn put_if_absent(&self, at: &Location, bytes: Bytes) -> Result<bool> {
+        match self.try_put(at, &bytes, true).await {
+            Ok(put) => Ok(matches!(put, Put::Written(_))),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Writes an object as [`Stores::put`] does, where there is none, and returns its digest, which is computed
     /// once: S3 is told it, and elsewhere it is computed while the bytes are sent.
     pub(in super::super) async fn put_new(&self, at: &Location, bytes: Bytes) -> Result<Sha256Sum> {
