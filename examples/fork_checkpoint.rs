@@ -28,7 +28,8 @@ async fn main() -> forkpoint::Result<()> {
     let request = ForkRequest::new(Location::parse(&snapshot)?, Location::parse(&destination)?);
 
     let planned = fork::plan(&stores, &request, &Silent).await?;
-    println!("{}", report::plan_text(&planned.plan));
+    let outlook = fork::look_ahead(&stores, &planned, &Silent).await?;
+    println!("{}", report::plan_text(&planned.plan, outlook));
 
     let done = fork::run(
         &stores,

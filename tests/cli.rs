@@ -75,7 +75,26 @@ async fn the_documents_have_the_promised_fields() {
         std::fs::metadata(target.trim_start_matches("file:")).is_err(),
         "a dry run writes nothing"
     );
+    assert_eq!(plan["committed"], json!(false));
+    assert_eq!(plan["done"]["objects"], json!(0));
     let tasks = plan["tasks"].as_array().unwrap();
+    let taken = Path::new(
+        tasks[0]["destination"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("file:"),
+    );
+    std::fs::create_dir_all(taken.parent().unwrap()).unwrap();
+    std::fs::write(taken, "somebody else's").unwrap();
+    for refused in [vec!["plan"], vec!["fork", "--dry-run"], vec!["fork"]] {
+        let (code, text) = stderr(&[&refused[..], &[&snapshot, &target]].concat());
+        assert_eq!(code, 3, "{refused:?}: {text}");
+        assert!(
+            text.contains("an object is already there"),
+            "{refused:?}: {text}"
+        );
+    }
+    std::fs::remove_file(taken).unwrap();
     assert_eq!(plan["objects"], json!(files.len()));
     assert_eq!(tasks.len(), files.len());
     assert_eq!(plan["left_behind"], json!([]));
@@ -104,6 +123,9 @@ async fn the_documents_have_the_promised_fields() {
         .map(|n| n.as_u64().unwrap())
         .sum();
     assert_eq!(json!(by_method), fork["copied"]);
+    let (code, again) = run_json(&["fork", &snapshot, &target, "--dry-run"]);
+    assert_eq!((code, &again["committed"]), (0, &json!(true)));
+    assert_eq!(again["done"]["objects"], plan["objects"]);
 
     let (code, verify) = run_json(&["verify", fork["snapshot"].as_str().unwrap()]);
     assert_eq!(

@@ -168,6 +168,14 @@ async fn an_interrupted_fork_says_how_to_go_on() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(6), "{said}");
     assert!(said.contains("run the same command again"), "{said}");
+    let (source, to) = (snapshot.to_string(), target.to_string());
+    let (code, dry) = run_json(&["fork", &source, &to, "--dry-run"]);
+    assert_eq!((code, dry["committed"].as_bool()), (0, Some(false)));
+    assert!(
+        dry["done"]["objects"].as_u64().unwrap() > 0,
+        "{}",
+        dry["done"]
+    );
     let (code, report) = run_json(&["fork", &snapshot.to_string(), &target.to_string()]);
     assert_eq!(code, 0);
     assert!(report["reused"].as_u64().unwrap() > 0);

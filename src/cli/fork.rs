@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use crate::error::{Error, Result};
 use crate::fork::{self, ForkReport, PlannedFork};
 use crate::progress::Cancel;
-use crate::report::{REPAIR, fork_json, fork_text, plan_json, plan_text};
+use crate::report::{REPAIR, fork_json, fork_text};
 use crate::snapshot::CommitObject;
 use crate::store::Stores;
 use crate::verify::{ReadSnapshot, verify_against};
@@ -13,7 +13,7 @@ use crate::verify::{ReadSnapshot, verify_against};
 use super::concurrency::Concurrency;
 use super::plan::What;
 use super::ui::Ui;
-use super::{Output, exit, interrupt};
+use super::{Output, exit, interrupt, plan};
 
 /// Make an independent snapshot from a retained one: duplicate every file it needs, rewrite its
 /// references, commit, and prove that nothing refers to the original any more.
@@ -24,7 +24,7 @@ use super::{Output, exit, interrupt};
 pub(super) struct Args {
     #[command(flatten)]
     what: What,
-    /// Print the plan and write nothing.
+    /// Print the plan, and what is done of it already, and write nothing. Fails where the fork would be refused.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -47,12 +47,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     request.execute.objects_at_once = args.concurrency.objects_at_once();
     let planned = fork::plan(stores, &request, ui).await?;
     if args.dry_run {
-        return Ok(Output {
-            text: plan_text(&planned.plan),
-            json: plan_json(&planned.plan),
-            svg: None,
-            code: exit::DONE,
-        });
+        return plan::shown(&planned, stores, ui).await;
     }
     let cancel = Cancel::default();
     let watch = tokio::spawn(interrupt::stop_on_interrupt(cancel.clone()));

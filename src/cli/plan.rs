@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::fork::{self, ExportKind, ForkRequest};
+use crate::fork::{self, ExportKind, ForkRequest, PlannedFork};
 use crate::report::{WorkersReport, plan_json, plan_text, workers_json, workers_svg, workers_text};
 use crate::restore::{CostModel, Naming, PriceTable, estimate};
 use crate::store::Stores;
@@ -102,12 +102,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let prices = args.prices.as_deref().map(read_prices).transpose()?;
     let planned = fork::plan(stores, &request, ui).await?;
     let Some(workers) = args.workers else {
-        return Ok(Output {
-            text: plan_text(&planned.plan),
-            json: plan_json(&planned.plan),
-            svg: None,
-            code: exit::DONE,
-        });
+        return shown(&planned, stores, ui).await;
     };
     let cost = CostModel::default();
     let plan = fork::plan_workers(stores, &planned, workers, &cost, ui).await?;
@@ -136,6 +131,17 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         text: workers_text(&report),
         json: workers_json(&report),
         svg: Some(workers_svg(&report)),
+        code: exit::DONE,
+    })
+}
+
+/// The plan of a fork by one process, and what it would find at its destination.
+pub(super) async fn shown(planned: &PlannedFork, stores: &Stores, ui: &Ui) -> Result<Output> {
+    let outlook = fork::look_ahead(stores, planned, ui).await?;
+    Ok(Output {
+        text: plan_text(&planned.plan, outlook),
+        json: plan_json(&planned.plan, outlook),
+        svg: None,
         code: exit::DONE,
     })
 }

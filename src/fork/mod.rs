@@ -29,6 +29,7 @@ mod damage;
 mod document;
 mod evidence;
 mod export;
+mod outlook;
 mod pinning;
 mod site;
 mod source;
@@ -53,6 +54,7 @@ pub use commit::{CommitOptions, CommitOutcome, CommitReport, Left, LeftReport, c
 pub use document::{PLAN_LIMIT_BYTES, read_plan, write_new, write_plan};
 pub use evidence::{Copier, Proof, Trust};
 pub use export::{Export, ExportKind, export};
+pub use outlook::{Outlook, look_ahead};
 use site::{Site, prove};
 use source::refuse_other_services;
 pub use source::{MovedFrom, understand, understand_both};

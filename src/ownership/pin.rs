@@ -124,10 +124,10 @@ async fn create_for_fork(
             return Ok(going);
         }
     }
-    let said = "a pin of that name is there, of another fork";
-    Err(Error::new(ErrorKind::AlreadyExists, said)
-        .during("pin")
-        .at(&at))
+    // It says what is in the way.
+    let created = access.create(&at, pin).await;
+    created.map_err(|e| e.during("pin"))?;
+    Ok(refuse_going(access, snapshot).await)
 }
 
 fn new_pin(access: &dyn Access, request: &PinRequest, announces: bool) -> Pin {

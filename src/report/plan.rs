@@ -4,14 +4,25 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::restore::{ForkPlan, Task};
+use crate::fork::Outlook;
+use crate::restore::{Done, ForkPlan, Task};
 use crate::store::Location;
 
 use super::text::{count, human_bytes, name, table};
 
 /// The plan as a document.
-pub fn plan_json(plan: &ForkPlan) -> Value {
+pub fn plan_json(plan: &ForkPlan, outlook: Outlook) -> Value {
+    let done = match outlook {
+        Outlook::Committed => Done {
+            objects: plan.objects,
+            bytes: plan.bytes,
+            unproven: 0,
+        },
+        Outlook::Open(done) => done,
+    };
     json!({
+        "committed": outlook == Outlook::Committed,
+        "done": done,
         "version": plan.version,
         "fork_id": plan.fork_id,
         "source": plan.source,
@@ -27,7 +38,7 @@ pub fn plan_json(plan: &ForkPlan) -> Value {
 }
 
 /// The plan for people: every object by the folder it is in, and the sums by method with the reason.
-pub fn plan_text(plan: &ForkPlan) -> String {
+pub fn plan_text(plan: &ForkPlan, outlook: Outlook) -> String {
     let mut text = format!(
         "fork  {}\n  to  {}\n",
         name(&plan.source),
@@ -73,7 +84,43 @@ pub fn plan_text(plan: &ForkPlan) -> String {
             human_bytes(bytes)
         ));
     }
+    text.push_str(&outlook_text(plan, outlook));
     text
+}
+
+/// What is done of it already.
+fn outlook_text(plan: &ForkPlan, outlook: Outlook) -> String {
+    match outlook {
+        Outlook::Committed => {
+            "\nThis fork is there already and committed: made again, it is only proved again.\n"
+                .into()
+        }
+        Outlook::Open(Done {
+            objects: 0,
+            unproven: 0,
+            ..
+        }) => String::new(),
+        Outlook::Open(done) => {
+            let unproven = match done.unproven {
+                0 => String::new(),
+                n => format!(
+                    "; {} without a receipt will be compared",
+                    count(
+                        n,
+                        "more object that is there",
+                        "more objects that are there"
+                    )
+                ),
+            };
+            format!(
+                "\nan earlier run has done {} of {} ({} of {}){unproven}\n",
+                done.objects,
+                count(plan.objects, "object", "objects"),
+                human_bytes(done.bytes),
+                human_bytes(plan.bytes),
+            )
+        }
+    }
 }
 
 fn row(plan: &ForkPlan, task: &Task) -> Vec<String> {

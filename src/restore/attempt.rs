@@ -123,9 +123,16 @@ impl Attempt {
                 return Ok(seen);
             }
         }
-        let said =
-            "the note of a fork under way cannot be written: one that is in the way comes and goes";
-        Err(Error::refused(said).at(at))
+        // It says what is in the way.
+        match stores.put(at, Bytes::from(text), true).await {
+            Ok(_) => Ok(look().await),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(Error::refused(format!(
+                "the note of a fork under way cannot be written: {}",
+                e.message()
+            ))
+            .at(at)),
+            Err(e) => Err(e),
+        }
     }
 }
 
