@@ -40,6 +40,13 @@ struct Ready {
 
 impl Ready {
     async fn new() -> Ready {
+        let ready = Ready::planned().await;
+        ready.start(Does::Run).await.unwrap().unwrap();
+        ready
+    }
+
+    /// Before any worker has begun.
+    async fn planned() -> Ready {
         let server = FaultServer::start().await;
         let stores = server.stores();
         let snapshot = synthetic::lay(&stores, &at("s3://one/original"), OBJECTS, 50).await;
@@ -48,15 +55,13 @@ impl Ready {
         let planned = plan(&stores, &request, &Silent).await.unwrap();
         let cost = CostModel::default();
         let plan = plan_workers(&stores, &planned, 1, &cost, &Silent).await;
-        let ready = Ready {
+        Ready {
             server,
             stores,
             snapshot,
             target,
             plan: plan.unwrap(),
-        };
-        ready.start(Does::Run).await.unwrap().unwrap();
-        ready
+        }
     }
 
     /// Does it in a task of its own, with connections of its own. True if the fork was committed.
@@ -239,6 +244,41 @@ async fn a_worker_meets_an_abandon_at_any_call_and_nothing_is_left_unknown() {
     LocalSet::new()
         .run_until(async {
             at_every_call(Does::Abandon, Does::Run).await;
+        })
+        .await;
+}
+
+/// Two workers begin a fork at once: one stops at each of its calls in turn, while the other does all there is to do, and
+/// somebody commits it or gives it up.
+#[tokio::test]
+async fn of_two_workers_that_begin_at_once_either_may_stop_anywhere() {
+    let at_each_call = async |meanwhile: Option<Does>| {
+        let mut calls = 0;
+        loop {
+            let ready = Ready::planned().await;
+            let Some((gate, running)) = ready.stopped_at(Does::Run, calls).await else {
+                break;
+            };
+            let case = format!("stopped before call {calls}, meanwhile {meanwhile:?}");
+            ready.start(Does::Run).await.unwrap().unwrap();
+            if let Some(does) = meanwhile {
+                ready.start(does).await.unwrap().unwrap();
+            }
+            gate.open();
+            if let Err(e) = running.await.unwrap() {
+                assert!(meanwhile.is_some(), "{case}: {e}");
+                assert_eq!(e.kind(), ErrorKind::Refused, "{case}: {e}");
+            }
+            ready.check(meanwhile == Some(Does::Commit), &case).await;
+            calls += 1;
+        }
+        assert!(calls > 12, "{calls}");
+    };
+    LocalSet::new()
+        .run_until(async {
+            for meanwhile in [None, Some(Does::Commit), Some(Does::Abandon)] {
+                at_each_call(meanwhile).await;
+            }
         })
         .await;
 }
