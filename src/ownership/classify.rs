@@ -51,7 +51,7 @@ pub enum Class {
     /// A snapshot that goes refers to it, and one that stays needs it too.
     NeededBy,
     /// Only snapshots refer to it that stay because of a pin, a claim, a restore or a fork; or nothing does, and a
-    /// job has announced a snapshot that may.
+    /// job has announced a snapshot that may, or a fork is under way that will.
     Pinned,
     /// Only snapshots that go refer to it.
     Going,
@@ -220,7 +220,7 @@ struct FolderPlace {
     cleanable: bool,
     /// A snapshot that stays names it as a folder that is removed as a whole.
     held: bool,
-    /// A snapshot is announced in the folder of a job above it, and may refer to anything in it.
+    /// A snapshot is to come in the folder of a job above it, and may refer to anything in it.
     announced: bool,
 }
 
@@ -336,11 +336,16 @@ fn number_of(
     })
 }
 
-/// The folders of jobs in which snapshots are announced that are not there yet.
+/// The folders of jobs in which snapshots are to come: announced ones, and forks under way.
 fn announced(survey: &Survey, now: u64) -> HashSet<Location> {
     let pins = survey.records.pins.iter();
-    pins.filter(|(of, pin)| pin.announces && pin.is_active(now) && survey.find(of).is_none())
-        .filter_map(|(of, _)| of.parent())
+    let announced = pins.filter(|(_, pin)| pin.announces && pin.is_active(now));
+    let announced = announced.map(|(of, _)| of);
+    let forks = survey.records.forks.iter().map(|(of, _)| of);
+    announced
+        .chain(forks)
+        .filter(|of| survey.find(of).is_none())
+        .filter_map(Location::parent)
         .collect()
 }
 

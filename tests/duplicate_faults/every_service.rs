@@ -424,9 +424,8 @@ async fn copies_go_through_the_proxy_that_is_named_for_the_service() {
 #[tokio::test]
 async fn a_tree_of_which_nothing_may_be_copied_ends_soon_and_one_that_is_copied_in_part_goes_on() {
     on_all(async |bench| {
-        for n in 0..1000 {
-            bench.put_seed(0, &format!("data/{n:04}"), n);
-        }
+        let from = bench.bucket(0);
+        bench.server.fill(bench.service, &from, "data/", 1000, 10);
         let request = TreeRequest {
             source: bench.at(0, "data/"),
             destination: bench.at(1, "to/"),

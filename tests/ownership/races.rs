@@ -12,7 +12,7 @@ use forkpoint::ownership::clean::{
     ApplyOptions, ApplyReport, PlanSource, SpareReason, Status, apply_plan, plan_clean,
 };
 use forkpoint::ownership::{
-    Access, CleanPolicy, Lineage, MissingReason, PinRequest, pin, survey, unpin,
+    Access, CleanPolicy, Lineage, MissingReason, PinRequest, pin, survey, unpin, usage,
 };
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::snapshot::RestoreMode;
@@ -194,6 +194,12 @@ async fn a_fork_that_ends_while_it_is_looked_at_loses_nothing() {
     let copied = lab.write("b:copied").await;
     let dead = plan(&lab.stores, &lab.root, &[]).await;
     assert!(names(&dead).iter().any(|line| line.contains(copied.key())));
+    let orphans = async || {
+        let seen = lab.look().await;
+        let usage = usage(&Lineage::new(&seen), std::slice::from_ref(&lab.root), 0);
+        usage.orphans.values().map(|a| a.objects).sum::<u64>()
+    };
+    assert_eq!(orphans().await, 1);
     let note = lab.home("b").join(".forkpoint/chk-4.json").unwrap();
     let text = format!(
         r#"{{"version":1,"fork_id":"0123456789abcdef0123456789abcdef","source":"{}"}}"#,
@@ -203,6 +209,7 @@ async fn a_fork_that_ends_while_it_is_looked_at_loses_nothing() {
         .put(&note, Bytes::from(text), true)
         .await
         .unwrap();
+    assert_eq!(orphans().await, 0, "of a fork under way");
     let (ending, gone) = (Lab::at(lab.stores.clone(), lab.root.clone()), note.clone());
     let access = Tampered::before_reading(&lab.stores, note, async move {
         ending.complete("b", 4, &["b:copied"]).await;
