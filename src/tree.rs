@@ -21,7 +21,13 @@ const NAMED_FAILURES: usize = 1_000;
 const LOOKED_AT_ONCE: usize = 64;
 
 /// Objects in a row, from the first on, that were all denied: so are those that would follow.
-const HOPELESS: u64 = 100;
+const ALL_DENIED: u64 = 100;
+/// And so many for which there was no answer, each after several attempts.
+const ALL_UNREACHABLE: u64 = 32;
+
+/// The next step where nothing could be copied for want of rights.
+const NOTHING_ALLOWED: &str =
+    "nothing was copied: check the credentials, and what they may do at both places";
 
 /// What to duplicate, and where to.
 #[derive(Debug, Clone)]
@@ -79,8 +85,8 @@ pub struct TreeReport {
 ///
 /// # Errors
 ///
-/// `Refused` if one folder lies in the other; `Denied` if the first 100 objects all were; `Cancelled`; what listing
-/// gives.
+/// `Refused` if one folder lies in the other; `Denied` if the first 100 objects all were, `Unavailable` if there was no
+/// answer for the first 32; `Cancelled`; what listing gives.
 pub async fn duplicate_tree(
     stores: &Stores,
     request: &TreeRequest,
@@ -125,7 +131,7 @@ pub async fn duplicate_tree(
     let mut report = TreeReport::default();
     let mut expected = Expected::default();
     let mut receipts: Vec<Receipt> = Vec::new();
-    let mut denied = 0;
+    let (mut denied, mut unreachable) = (0, 0);
     let hopeless = Cancel::default();
     progress.begin("duplicating", 0, 0);
     let left_out = LeftOut::default();
@@ -140,9 +146,11 @@ pub async fn duplicate_tree(
             report.objects += 1;
             match outcome {
                 ItemOutcome::Failed(e) if e.kind() == ErrorKind::Denied => denied += 1,
+                ItemOutcome::Failed(e) if e.kind() == ErrorKind::Unavailable => unreachable += 1,
                 _ => {}
             }
-            if denied == report.objects && denied >= HOPELESS {
+            let all = |failed: u64, enough| failed == report.objects && failed >= enough;
+            if all(denied, ALL_DENIED) || all(unreachable, ALL_UNREACHABLE) {
                 hopeless.cancel();
             }
             match outcome {
@@ -181,10 +189,14 @@ pub async fn duplicate_tree(
     if hopeless.is_cancelled() {
         let why = report.failures.first().map(|f| f.error.to_string());
         let why = why.unwrap_or_default();
-        let said = format!("none of the first {denied} objects could be duplicated: {why}");
-        return Err(Error::new(ErrorKind::Denied, said).hint(
-            "nothing was copied: check the credentials, and what they may do at both places",
-        ));
+        let objects = report.objects;
+        let said = format!("none of the first {objects} objects could be duplicated: {why}");
+        return Err(match denied > 0 {
+            true => Error::new(ErrorKind::Denied, said).hint(NOTHING_ALLOWED),
+            false => Error::new(ErrorKind::Unavailable, said).hint(
+                "nothing was copied: see that the address is right and the server there, then run the same command again",
+            ),
+        });
     }
     let batch = batch?;
     if batch.copied + batch.reused == 0
@@ -371,6 +383,10 @@ async fn verify(
     receipts: &[Receipt],
     report: &mut TreeReport,
 ) -> Result<()> {
+    // There is nothing to compare with.
+    if report.copied == 0 {
+        return Ok(());
+    }
     if request.verify == Level::None {
         report.verified.insert(Level::None, report.copied);
         return Ok(());

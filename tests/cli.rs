@@ -126,6 +126,13 @@ async fn the_documents_have_the_promised_fields() {
     let (code, again) = run_json(&["fork", &snapshot, &target, "--dry-run"]);
     assert_eq!((code, &again["committed"]), (0, &json!(true)));
     assert_eq!(again["done"]["objects"], plan["objects"]);
+    let copy = std::fs::read(taken).unwrap();
+    std::fs::remove_file(taken).unwrap();
+    for damaged in [vec!["plan"], vec!["fork", "--dry-run"], vec!["fork"]] {
+        let (code, text) = stderr(&[&damaged[..], &[&snapshot, &target]].concat());
+        assert_eq!(code, 5, "{damaged:?}: {text}");
+    }
+    std::fs::write(taken, copy).unwrap();
 
     let (code, verify) = run_json(&["verify", fork["snapshot"].as_str().unwrap()]);
     assert_eq!(
@@ -601,6 +608,49 @@ async fn a_destination_that_is_a_file_is_named() {
     let (code, text) = stderr(&["fork", &snapshot, &target]);
     assert_eq!(code, 3, "{text}");
     assert!(text.contains("is a file"), "{text}");
+}
+
+/// Of a server that is not there, one line and the next step, and not one for each object.
+#[test]
+fn a_tree_to_a_server_that_is_not_there_ends_soon() {
+    let (dir, root) = temp();
+    for n in 0..200 {
+        std::fs::write(dir.path().join(format!("file-{n:03}")), b"x").unwrap();
+    }
+    let (from, nobody) = (root.to_string(), "http://127.0.0.1:1");
+    let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
+    let tree = |more: &[&str]| {
+        let args = [
+            "duplicate",
+            "-r",
+            &from,
+            "s3://b/x",
+            "--s3-endpoint",
+            nobody,
+        ];
+        let output = command(&[&args, more].concat())
+            .envs(keys)
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    let (code, text) = tree(&[]);
+    assert_eq!(code, Some(6), "{text}");
+    assert!(text.contains("none of the first"), "{text}");
+    assert!(text.contains("the server there"), "{text}");
+    assert!(text.lines().count() < 5, "{text}");
+    // Few enough to try them all: no more have failed than there are.
+    for n in 3..200 {
+        std::fs::remove_file(dir.path().join(format!("file-{n:03}"))).unwrap();
+    }
+    let (code, text) = tree(&["--format", "json"]);
+    assert_eq!(code, Some(6), "{text}");
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&report["objects"], &report["failed"]),
+        (&json!(3), &json!(3))
+    );
 }
 
 #[tokio::test]

@@ -27,6 +27,9 @@ pub(super) struct Args {
     /// Write the plan for the workers: a file or a URL.
     #[arg(long, value_name = "PLAN", requires = "workers")]
     out: Option<String>,
+    /// Make a plan for `forkpoint abandon` alone: also where something lies at the destination, which is not looked at.
+    #[arg(long, requires = "out", conflicts_with = "export")]
+    to_give_up: bool,
     /// What requests and bytes cost: a JSON file such as {"currency": "EUR", "methods": {"s3-copy":
     /// {"thousand_reads": 0.0004, "thousand_writes": 0.005, "gibibyte": 0}}}.
     #[arg(long, value_name = "FILE", requires = "workers")]
@@ -105,7 +108,10 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         return shown(&planned, stores, ui).await;
     };
     let cost = CostModel::default();
-    let plan = fork::plan_workers(stores, &planned, workers, &cost, ui).await?;
+    let plan = match args.to_give_up {
+        true => fork::plan_unseen(&planned, workers, &cost)?,
+        false => fork::plan_workers(stores, &planned, workers, &cost, ui).await?,
+    };
     let mut export = None;
     if let (Some(kind), Some(at)) = (args.export, &args.manifest) {
         let at = location::parse(at)?;

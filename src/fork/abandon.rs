@@ -147,6 +147,9 @@ pub async fn abandon(
             }
             if matches!(now, Now::NotBegun) {
                 work.refuse_left_over().await?;
+                if options.apply {
+                    work.remove_late_journal().await?;
+                }
             }
             return work.nothing_to_do(now, &[]).map(|()| report);
         }
@@ -169,6 +172,7 @@ pub async fn abandon(
             mark.end(stores, options.settle).await?;
             if matches!(now, Now::NotBegun) {
                 work.refuse_left_over().await?;
+                work.remove_late_journal().await?;
             }
             return work.nothing_to_do(now, &[]).map(|()| report);
         }
@@ -272,6 +276,22 @@ impl Work<'_> {
         ))
         .at(first)
         .hint(NEVER_USED))
+    }
+
+    /// Removes the receipts that a worker has written while its fork was given up, of which nothing else is left. One
+    /// listing, one read and one deletion for each object of the journal.
+    async fn remove_late_journal(&self) -> Result<()> {
+        let journal = self.site.journal().await?;
+        // Not where it may have been committed, nor what belongs to workers that have begun again meanwhile: what they
+        // write from now on is not among what was read.
+        if !journal.is_there() || journal.is_committing() || self.site.is_begun().await? {
+            return Ok(());
+        }
+        self.stores.undo_unfinished(&journal).await?;
+        let rest = journal.remove_receipts().await?;
+        journal.remove_rest(&rest).await?;
+        self.site.remove_empty_folders().await;
+        Ok(())
     }
 
     async fn is_committed(&self) -> Result<bool> {

@@ -59,7 +59,7 @@ use site::{Site, prove};
 use source::refuse_other_services;
 pub use source::{MovedFrom, understand, understand_both};
 use understood::Understood;
-pub use workers::{RunOptions, RunReport, Slice, plan_workers, run_slice};
+pub use workers::{RunOptions, RunReport, Slice, plan_unseen, plan_workers, run_slice};
 
 /// What to fork, and where to.
 #[derive(Debug, Clone)]

@@ -6,12 +6,13 @@ use crate::restore::{CostModel, Done};
 use crate::store::Stores;
 
 use super::PlannedFork;
+use super::site::prove;
 use super::workers::plan_workers;
 
 /// What lies at the destination of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
-    /// The fork is there: run again, it is only proved again.
+    /// The fork is there and whole: run again, it is only proved again.
     Committed,
     /// It is not there yet; this much an earlier run has done.
     Open(Done),
@@ -20,11 +21,12 @@ pub enum Outlook {
 /// Looks what the fork would find at its destination, and refuses what the fork would refuse. Writes nothing.
 ///
 /// Costs two requests and one listing if the destination is empty, else one listing per 1,000 objects and the reading of
-/// the journal.
+/// the journal or of the commit object. On local disk, a folder or a link in the way of a file is not seen.
 ///
 /// # Errors
 ///
-/// `Refused` if another snapshot or another fork is there, or if something that is not ours lies at a destination.
+/// `Refused` if another snapshot or another fork is there, or if something that is not ours lies at a destination;
+/// `Corrupt` if the fork is committed and damaged.
 pub async fn look_ahead(
     stores: &Stores,
     planned: &PlannedFork,
@@ -32,7 +34,12 @@ pub async fn look_ahead(
 ) -> Result<Outlook> {
     let site = planned.site(stores)?;
     if site.is_committed(|| Ok(planned.metadata.clone())).await? {
+        prove(stores, &planned.plan, progress).await?;
         return Ok(Outlook::Committed);
+    }
+    if !site.is_under_way().await? {
+        site.refuse_taken(&planned.places()).await?;
+        return Ok(Outlook::Open(Done::default()));
     }
     let plan = plan_workers(stores, planned, 1, &CostModel::default(), progress).await?;
     Ok(Outlook::Open(

@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ownership::{PinRequest, is_job_id, is_pinned_by, refuse_destination, refuse_given_up};
 use crate::progress::Progress;
-use crate::restore::{Attempt, ForkPlan, find_violations, give_up};
+use crate::restore::{Attempt, ForkPlan, find_violations, give_up, give_up_unused};
 use crate::snapshot::CommitObject;
 use crate::store::{Journal, Location, Provider, Stat, Stores};
 use crate::verify;
@@ -242,8 +242,8 @@ impl<'a> Site<'a> {
         if !self.is_pinned().await? {
             return Err(e.hint(format!(
                 "it was left as it is; choose another destination. If it is left of this very fork, which was given up, and no \
-                 job was ever started from it: {} --never-used removes it",
-                give_up(&self.source, &self.root)
+                 job was ever started from it: {} removes it",
+                give_up_unused(&self.source, &self.root)
             )));
         }
         Err(e.hint(format!(
@@ -358,9 +358,8 @@ impl<'a> Site<'a> {
             .at(&self.snapshot)
             .hint(format!(
                 "nothing was committed by this run; to make the fork all the same, run `forkpoint fork` or the workers of its \
-                 plan again; if this run has copied anything since and no job uses this fork, {} remove it, with \
-                 --never-used",
-                give_up(&self.source, &self.root)
+                 plan again; if this run has copied anything since and no job uses this fork, {} removes it",
+                give_up_unused(&self.source, &self.root)
             ))),
         }
     }

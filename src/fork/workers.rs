@@ -39,13 +39,7 @@ pub async fn plan_workers(
             .at(&planned.plan.snapshot)
             .hint("`forkpoint verify` checks it"));
     }
-    let whole = distribute(
-        &planned.plan,
-        planned.source.checkpoint_id,
-        workers,
-        cost,
-        planned.terms.clone(),
-    )?;
+    let whole = plan_unseen(planned, workers, cost)?;
     // Also where the note has gone and the pin alone tells: whoever gives the fork up needs a plan.
     if !site.is_begun().await? {
         site.refuse_taken(&planned.places()).await?;
@@ -75,6 +69,21 @@ pub async fn plan_workers(
         terms.done = done;
     }
     Ok(plan)
+}
+
+/// Spreads a planned fork over `workers` workers, without a look at its destination: for whoever gives it up. No request.
+///
+/// # Errors
+///
+/// `Invalid` without workers.
+pub fn plan_unseen(planned: &PlannedFork, workers: u32, cost: &CostModel) -> Result<RestorePlan> {
+    distribute(
+        &planned.plan,
+        planned.source.checkpoint_id,
+        workers,
+        cost,
+        planned.terms.clone(),
+    )
 }
 
 /// Which tasks of a plan to run.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::error::ErrorKind;
 use crate::store::{Item, Receipt};
 use crate::tree::{Failure, TreeReport, TreeRequest};
 
@@ -134,9 +135,27 @@ pub fn tree_text(request: &TreeRequest, report: &TreeReport) -> String {
             count(report.failed, "object", "objects")
         ));
         text.push_str(&failures_text(&report.failures));
-        text.push_str("  the same command, run again, copies what is not there yet\n");
+        text.push_str(next_step(report));
     }
     text
+}
+
+/// What to do about failures.
+fn next_step(report: &TreeReport) -> &'static str {
+    let kinds = || report.failures.iter().map(|f| f.error.kind());
+    let lasts = |k| {
+        matches!(
+            k,
+            ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::Unsupported
+        )
+    };
+    if report.copied + report.reused > 0 || !kinds().all(lasts) {
+        "  the same command, run again, copies what is not there yet\n"
+    } else if kinds().any(|k| k == ErrorKind::Denied) {
+        "  nothing was copied: check the credentials, and what they may do at both places\n"
+    } else {
+        "  nothing was copied\n"
+    }
 }
 
 /// Failures with one text are one line, and there are no more lines than fit on a screen.
@@ -170,7 +189,7 @@ fn failures_text(failures: &[Failure]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, ErrorKind};
+    use crate::error::Error;
     use crate::store::Location;
 
     fn failure(n: usize, why: &str) -> Failure {

@@ -60,7 +60,7 @@ pub fn fork_text(report: &ForkReport, compared: bool) -> String {
         (false, 0) => "every object is there with its size",
         (false, _) => {
             "every object is there with its size\n  \
-             what was already there was compared by size alone: `forkpoint fork` with --verify content, or \
+             what an earlier run had finished was looked at by size alone: `forkpoint fork` with --verify content, or \
              `forkpoint verify --against`, compares every byte"
         }
     };

@@ -34,7 +34,7 @@ mod start_of_range;
 mod terms;
 
 pub use attempt::Attempt;
-pub(crate) use attempt::{give_up, ways_on};
+pub(crate) use attempt::{give_up, give_up_unused, ways_on};
 pub use balance::{Balanced, BoundReason, WorkerReason, Workload, balance};
 pub use cost::{CostModel, MethodCost, MethodPrice, NANOSECONDS, PriceTable};
 pub use destination::{ForkId, Layout, Naming};

@@ -283,6 +283,32 @@ async fn of_two_workers_that_begin_at_once_either_may_stop_anywhere() {
         .await;
 }
 
+/// A worker may have written its receipts while its fork was given up: the next abandon removes them.
+#[tokio::test]
+async fn receipts_that_come_while_a_fork_is_given_up_go_with_the_next_abandon() {
+    LocalSet::new()
+        .run_until(async {
+            let ready = Ready::new().await;
+            let journal = ready.target.join(".forkpoint").unwrap();
+            let listed = ready.stores.list(&journal).await.unwrap();
+            let mut receipts = Vec::new();
+            for (at, stat) in listed {
+                if at.name().ends_with(".jsonl") {
+                    receipts.push((at.clone(), ready.stores.read(&at, stat.size).await.unwrap()));
+                }
+            }
+            assert!(!receipts.is_empty());
+            ready.start(Does::Abandon).await.unwrap().unwrap();
+            assert_eq!(ready.left(), [] as [String; 0]);
+            for (at, bytes) in receipts {
+                ready.stores.put(&at, bytes, true).await.unwrap();
+            }
+            ready.start(Does::Abandon).await.unwrap().unwrap();
+            assert_eq!(ready.left(), [] as [String; 0]);
+        })
+        .await;
+}
+
 #[tokio::test]
 async fn whoever_is_killed_at_whichever_call_leaves_what_can_be_ended() {
     LocalSet::new()

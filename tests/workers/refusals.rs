@@ -598,6 +598,25 @@ async fn what_comes_after_a_fork_was_given_up_is_told_and_removed_on_the_users_w
         assert_says(verb, 3, &["1 of its objects", "--never-used"]);
     }
     assert_says(&["run", plan, "--worker", "0"], 3, &["--never-used"]);
+    // Also for whoever has no plan any more.
+    let (source, to) = (
+        ready.plan["source"].clone(),
+        ready.plan["destination"].clone(),
+    );
+    let anew = ready.root.join("anew.json").unwrap().to_string();
+    let again = [
+        "plan",
+        source.as_str().unwrap(),
+        to.as_str().unwrap(),
+        "--workers",
+        "1",
+        "--out",
+        &anew,
+    ];
+    assert_says(&again, 3, &["--to-give-up", "--never-used"]);
+    let (code, _) = run_json(&[&again[..], &["--to-give-up"]].concat());
+    assert_eq!(code, 0);
+    assert_says(&["abandon", &anew, "--apply"], 3, &["1 of its objects"]);
     // Only what is equal to its source.
     let other = Bytes::from(vec![0; 50]);
     ready.stores.put(&strange, other, true).await.unwrap();
@@ -609,7 +628,7 @@ async fn what_comes_after_a_fork_was_given_up_is_told_and_removed_on_the_users_w
     );
     assert_eq!(done["unproved"], json!([strange]));
     ready.stores.delete(&strange).await.unwrap();
-    let (code, done) = run_json(&["abandon", plan, "--apply", "--never-used"]);
+    let (code, done) = run_json(&["abandon", &anew, "--apply", "--never-used"]);
     assert_eq!((code, &done["own"]), (0, &json!([])), "{done}");
     assert_eq!(ready.below_target().await, 0);
     ready.run_all();
