@@ -213,15 +213,17 @@ pub fn abandon_text(report: &AbandonReport) -> String {
     }
     if !report.unproved.is_empty() {
         text.push_str(&format!(
-            "{} not proved to be the fork's, and {}, as do its note and journal\n",
+            "{} not proved to be the fork's, and {}; so {} its note and journal\n",
             match report.unproved.len() {
                 1 => "1 object is".to_string(),
                 n => format!("{n} objects are"),
             },
-            match report.applied {
-                true => "stay",
-                false => "would stay",
-            }
+            match (report.applied, report.unproved.len()) {
+                (true, 1) => "stays",
+                (true, _) => "stay",
+                (false, _) => "would stay",
+            },
+            if report.applied { "do" } else { "would" },
         ));
         for at in report.unproved.iter().take(NAMED) {
             text.push_str(&format!("  {}\n", name(at)));
