@@ -137,7 +137,7 @@ pub fn left_text(report: &LeftReport, out: Option<&Location>) -> String {
         report.done
     );
     if report.not_begun {
-        text.push_str("no worker has begun\n");
+        text.push_str("no worker has begun, or the fork was given up since\n");
     }
     for (worker, left) in &report.workers {
         let who = match worker {
