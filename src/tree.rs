@@ -26,7 +26,7 @@ const ALL_DENIED: u64 = 100;
 const ALL_UNREACHABLE: u64 = 32;
 
 /// The next step where nothing could be copied for want of rights.
-const NOTHING_ALLOWED: &str =
+pub(crate) const NOTHING_ALLOWED: &str =
     "nothing was copied: check the credentials, and what they may do at both places";
 
 /// What to duplicate, and where to.
@@ -53,6 +53,16 @@ pub struct Failure {
     pub destination: Location,
     /// Why it is not.
     pub error: Error,
+}
+
+impl Failure {
+    /// It is not there, not allowed, or nothing to copy (a pipe): the same command, run again, would find it so again.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(
+            self.error.kind(),
+            ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::Unsupported
+        )
+    }
 }
 
 /// What it came to.
@@ -145,15 +155,6 @@ pub async fn duplicate_tree(
         |item, outcome| {
             report.objects += 1;
             match outcome {
-                ItemOutcome::Failed(e) if e.kind() == ErrorKind::Denied => denied += 1,
-                ItemOutcome::Failed(e) if e.kind() == ErrorKind::Unavailable => unreachable += 1,
-                _ => {}
-            }
-            let all = |failed: u64, enough| failed == report.objects && failed >= enough;
-            if all(denied, ALL_DENIED) || all(unreachable, ALL_UNREACHABLE) {
-                hopeless.cancel();
-            }
-            match outcome {
                 ItemOutcome::Copied(receipt) => {
                     if request.verify >= Level::Size {
                         expected.add(&item.destination, item.stat.size);
@@ -164,6 +165,15 @@ pub async fn duplicate_tree(
                 }
                 ItemOutcome::Reused => {}
                 ItemOutcome::Failed(e) => {
+                    match e.kind() {
+                        ErrorKind::Denied => denied += 1,
+                        ErrorKind::Unavailable => unreachable += 1,
+                        _ => {}
+                    }
+                    let all = |failed: u64, enough| failed == report.objects && failed >= enough;
+                    if all(denied, ALL_DENIED) || all(unreachable, ALL_UNREACHABLE) {
+                        hopeless.cancel();
+                    }
                     if report.failures.len() < NAMED_FAILURES {
                         let error = Error::new(e.kind(), e.to_string());
                         report.failures.push(Failure {

@@ -11,7 +11,6 @@ ratios the median and the range.
 
 import argparse
 import os
-import socket
 import statistics
 import struct
 import subprocess
@@ -19,8 +18,7 @@ import tempfile
 import time
 import uuid
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-RELEASE = os.path.join(HERE, "..", "..", "target", "release")
+from peers import RELEASE, Endpoints, Server, own_environment
 
 
 def lay(folder, url, objects, size):
@@ -41,12 +39,6 @@ def lay(folder, url, objects, size):
     out += i32(0) + text(str(uuid.UUID(int=2))) + b"\0" + i32(0) + i32(0)
     with open(os.path.join(checkpoint, "_metadata"), "wb") as file:
         file.write(out)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Bench:
@@ -92,7 +84,7 @@ class Bench:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--forkpoint", default=os.path.join(RELEASE, "forkpoint"))
+    parser.add_argument("--forkpoint", default=str(RELEASE / "forkpoint"))
     parser.add_argument("--s3", action="store_true", help="on the S3 server of FORKPOINT_TEST_S3_ENDPOINT")
     parser.add_argument("--latency-ms", type=int, default=20)
     parser.add_argument("--objects", type=int, default=2000)
@@ -101,33 +93,26 @@ def main():
     parser.add_argument("--pairs", type=int, default=7)
     a = parser.parse_args()
     what = f"{a.objects} objects of {a.size} bytes, {a.concurrency} at once"
-    os.environ.update(AWS_REGION="us-east-1", AWS_ALLOW_HTTP="true")
     with tempfile.TemporaryDirectory(prefix="forkpoint-workers-") as scratch:
         if a.s3:
             of = lambda name: os.environ[f"FORKPOINT_TEST_S3_{name}"]
-            os.environ.update(AWS_ENDPOINT_URL=of("ENDPOINT"), AWS_ACCESS_KEY_ID=of("ACCESS_KEY"),
-                              AWS_SECRET_ACCESS_KEY=of("SECRET_KEY"))
+            let_in(Endpoints(s3=of("ENDPOINT"), s3_key=of("ACCESS_KEY"), s3_secret=of("SECRET_KEY")))
             one, two = os.environ["FORKPOINT_TEST_BUCKETS"].split()[:2]
             run = uuid.uuid4().hex
             bench = Bench(a, scratch, f"s3://{one}/workers-{run}", f"s3://{two}/workers-{run}")
             bench.lay()
             bench.pairs(what)
             return
-        port = free_port()
-        server = subprocess.Popen(
-            [os.path.join(RELEASE, "examples", "fault_server"), "--port", str(port), "--latency-ms", str(a.latency_ms),
-             "--bucket", "s3:one", "--bucket", "s3:two"],
-            stdout=subprocess.DEVNULL)
-        try:
-            os.environ.update(AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}", AWS_ACCESS_KEY_ID="FAULTSERVERACCESSKEY",
-                              AWS_SECRET_ACCESS_KEY="never/show+this-secret-of-s3")
-            time.sleep(1)
+        with Server("--latency-ms", str(a.latency_ms), "--bucket", "s3:one", "--bucket", "s3:two") as server:
+            let_in(Endpoints.of(server))
             bench = Bench(a, scratch, "s3://one/original", "s3://two")
             bench.lay()
             bench.pairs(f"{what}, each answer after {a.latency_ms} ms")
-        finally:
-            server.terminate()
-            server.wait()
+
+
+def let_in(ends):
+    os.environ.update(own_environment(ends, None), AWS_REGION="us-east-1", AWS_ACCESS_KEY_ID=ends.s3_key,
+                      AWS_SECRET_ACCESS_KEY=ends.s3_secret)
 
 
 if __name__ == "__main__":

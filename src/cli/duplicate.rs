@@ -343,16 +343,7 @@ async fn tree(request: &TreeRequest, stores: &Stores, ui: &Ui) -> Result<Output>
 /// were done, the same command can go on with: resumable. Else what the first other failure gives.
 fn code(report: &TreeReport) -> u8 {
     let kinds = || report.failures.iter().map(|f| f.error.kind());
-    let absent = |k| {
-        matches!(
-            k,
-            ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::Unsupported
-        )
-    };
-    let lasting = |f: &&Failure| {
-        let kind = f.error.kind();
-        !interrupt::may_go_on(kind) && !absent(kind)
-    };
+    let lasting = |f: &&Failure| !interrupt::may_go_on(f.error.kind()) && !f.is_absent();
     if let Some(first) = report.failures.iter().find(lasting) {
         return exit::code(&first.error);
     }

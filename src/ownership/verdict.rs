@@ -76,13 +76,12 @@ impl Verdict {
     /// The answer when this is not known either: what was deletable is unknown then. A need that was found stays one.
     #[must_use]
     pub fn without(mut self, missing: MissingEvidence) -> Verdict {
-        let Self {
-            answer,
-            missing: all,
-            changes,
-            ..
-        } = &mut self;
-        withhold(answer, all, changes, missing);
+        withhold(
+            &mut self.answer,
+            &mut self.missing,
+            &mut self.changes,
+            missing,
+        );
         self
     }
 }
@@ -110,13 +109,12 @@ impl ObjectVerdict {
     /// As [`Verdict::without`].
     #[must_use]
     pub fn without(mut self, missing: MissingEvidence) -> ObjectVerdict {
-        let Self {
-            answer,
-            missing: all,
-            changes,
-            ..
-        } = &mut self;
-        withhold(answer, all, changes, missing);
+        withhold(
+            &mut self.answer,
+            &mut self.missing,
+            &mut self.changes,
+            missing,
+        );
         self
     }
 }

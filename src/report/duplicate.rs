@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::ErrorKind;
 use crate::store::{Item, Receipt};
-use crate::tree::{Failure, TreeReport, TreeRequest};
+use crate::tree::{Failure, NOTHING_ALLOWED, TreeReport, TreeRequest};
 
 use super::text::{count, human_bytes};
 
@@ -135,26 +135,20 @@ pub fn tree_text(request: &TreeRequest, report: &TreeReport) -> String {
             count(report.failed, "object", "objects")
         ));
         text.push_str(&failures_text(&report.failures));
-        text.push_str(next_step(report));
+        text.push_str(&format!("  {}\n", next_step(report)));
     }
     text
 }
 
 /// What to do about failures.
 fn next_step(report: &TreeReport) -> &'static str {
-    let kinds = || report.failures.iter().map(|f| f.error.kind());
-    let lasts = |k| {
-        matches!(
-            k,
-            ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::Unsupported
-        )
-    };
-    if report.copied + report.reused > 0 || !kinds().all(lasts) {
-        "  the same command, run again, copies what is not there yet\n"
-    } else if kinds().any(|k| k == ErrorKind::Denied) {
-        "  nothing was copied: check the credentials, and what they may do at both places\n"
+    let failures = &report.failures;
+    if report.copied + report.reused > 0 || !failures.iter().all(Failure::is_absent) {
+        "the same command, run again, copies what is not there yet"
+    } else if failures.iter().any(|f| f.error.kind() == ErrorKind::Denied) {
+        NOTHING_ALLOWED
     } else {
-        "  nothing was copied\n"
+        "nothing was copied"
     }
 }
 
