@@ -50,7 +50,7 @@ pub(super) struct Args {
     verify: Option<Sure>,
     /// Requests under way at once to a store, and objects on local disk. Left out: learned from the
     /// store's answers, up to 256.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Option<u16>,
     /// S3 objects from this size on are copied in parts, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
@@ -108,7 +108,7 @@ impl Sure {
 impl Args {
     /// Requests of our own at once, where the user limits them.
     pub(super) fn ceiling(&self) -> Option<usize> {
-        self.concurrency.map(|n| usize::from(n.max(1)))
+        self.concurrency.map(usize::from)
     }
 
     /// One object, not many.

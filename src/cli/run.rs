@@ -1,7 +1,7 @@
 //! `forkpoint run`.
 
 use crate::error::{Error, Result};
-use crate::fork::{RunOptions, Slice, read_plan, run_slice};
+use crate::fork::{RunOptions, Slice, read_plan_for, run_slice};
 use crate::progress::Cancel;
 use crate::report::{run_json, run_text};
 use crate::restore::ExecuteOptions;
@@ -22,7 +22,7 @@ pub(super) struct Args {
     /// Whose share, from 0 (or --all). Kubernetes tells it to the pods of an Indexed Job.
     #[arg(long, value_name = "I", env = "JOB_COMPLETION_INDEX")]
     worker: Option<u32>,
-    /// The shares of all workers, as far as they are not done.
+    /// The shares of all workers, as far as they are not done; goes before --worker and JOB_COMPLETION_INDEX.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -34,7 +34,6 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let plan_at = location::parse(&args.plan)?;
-    let plan = read_plan(stores, &plan_at).await?;
     let slice = match (args.all, args.worker) {
         (false, Some(worker)) => Slice::Worker(worker),
         (false, None) => {
@@ -44,6 +43,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         }
         (true, _) => Slice::All,
     };
+    let plan = read_plan_for(stores, &plan_at, slice).await?;
     let options = RunOptions {
         execute: ExecuteOptions {
             objects_at_once: args.concurrency.objects_at_once(),

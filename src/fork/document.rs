@@ -13,6 +13,7 @@ use crate::store::{Location, Stores, is_missing_object};
 
 use super::source::refuse_other_services;
 use super::understood::Understood;
+use super::workers::Slice;
 
 /// Largest plan that is read, in bytes: some four million tasks.
 pub const PLAN_LIMIT_BYTES: u64 = 2 * 1024 * 1024 * 1024;
@@ -23,6 +24,15 @@ pub const PLAN_LIMIT_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 ///
 /// `NotFound` if there is none, `Corrupt` if it is none, `Unsupported` if it is of a newer version.
 pub async fn read_plan(stores: &Stores, at: &Location) -> Result<RestorePlan> {
+    read_plan_for(stores, at, Slice::All).await
+}
+
+/// Reads what whoever does this slice needs of a plan: of the tasks only its own. One request.
+///
+/// # Errors
+///
+/// As [`read_plan`].
+pub async fn read_plan_for(stores: &Stores, at: &Location, slice: Slice) -> Result<RestorePlan> {
     let bytes = match stores.read(at, PLAN_LIMIT_BYTES).await {
         Err(e) if is_missing_object(&e) || e.kind() == ErrorKind::NotFound => {
             return Err(Error::new(ErrorKind::NotFound, "there is no plan here")
@@ -34,7 +44,11 @@ pub async fn read_plan(stores: &Stores, at: &Location) -> Result<RestorePlan> {
         }
         other => other?,
     };
-    RestorePlan::from_json(&bytes).map_err(|e| e.during("read").at(at))
+    let read = match slice {
+        Slice::All => RestorePlan::from_json(&bytes),
+        Slice::Worker(worker) => RestorePlan::from_json_of_worker(&bytes, worker),
+    };
+    read.map_err(|e| e.during("read").at(at))
 }
 
 /// Writes a plan where nothing is, or where the very same plan is. One request.

@@ -33,6 +33,7 @@ mod outlook;
 mod pinning;
 mod site;
 mod source;
+mod turn;
 mod understood;
 mod workers;
 
@@ -51,7 +52,7 @@ use crate::verify;
 
 pub use abandon::{AbandonOptions, AbandonReport, abandon};
 pub use commit::{CommitOptions, CommitOutcome, CommitReport, Left, LeftReport, commit};
-pub use document::{PLAN_LIMIT_BYTES, read_plan, write_new, write_plan};
+pub use document::{PLAN_LIMIT_BYTES, read_plan, read_plan_for, write_new, write_plan};
 pub use evidence::{Copier, Proof, Trust};
 pub use export::{Export, ExportKind, export};
 pub use outlook::{Outlook, look_ahead};

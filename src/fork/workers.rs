@@ -2,7 +2,11 @@
 //! same with one worker and no document.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use tokio::time::Instant;
+
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::restore::{
@@ -15,6 +19,7 @@ use super::PlannedFork;
 use super::damage::refuse_lost;
 use super::document::understand_plan;
 use super::evidence::{judge_all, look_at_places, refuse_strangers, source_changed};
+use super::turn::looks;
 
 /// Spreads a planned fork over `workers` workers. What an earlier attempt has done, as its receipts
 /// prove, is counted and left out. Writes nothing.
@@ -132,7 +137,10 @@ pub struct RunReport {
 }
 
 /// Runs a slice of a plan: brings its objects to their places and leaves receipts. May be run
-/// again, at the same time, and on another machine; what is there is not copied again.
+/// again, at the same time, and on another machine; what is there is not copied again. The tasks of others
+/// need not be in `plan` ([`read_plan_for`](super::read_plan_for)).
+///
+/// Where many workers start at once, the first begins the fork, and the others look whether it has, for 0.1 s; then they do.
 ///
 /// Costs one read of the plan's metadata and one of each journal object, one listing per 1,000 objects
 /// of the destination, one copy request per object, one write per second or 1,000 receipts.
@@ -176,32 +184,49 @@ pub async fn run_slice(
     };
     let site = understood.site(stores)?.by_plan(options.plan_at.as_ref());
     let metadata = || understood.metadata();
-    // At once: on a cloud each answer takes tens of milliseconds, and a fork may have thousands of workers.
     let look = || look_for_finished(stores, &tasks, progress);
-    let (committed, under_way, given_up, journal, there) = tokio::join!(
-        site.is_committed(metadata),
-        site.is_under_way(),
-        site.refuse_given_up(),
-        site.journal(),
-        look()
-    );
-    report.committed = committed?;
-    if report.committed {
-        refuse_lost(stores, &report.snapshot, &tasks).await?;
-    }
-    if report.committed || tasks.is_empty() {
-        report.reused = report.objects;
-        return Ok(report);
-    }
-    given_up?;
-    let (journal, there) = match under_way? {
-        true => (journal?, there?),
-        false => {
-            // Looked at again: what was there before the fork began may have gone.
-            let begun = site.begin(&understood.places, look).await?;
-            report.unpinned = begun.unpinned;
-            (begun.journal?, begun.seen?)
+    let mut looks = looks(&plan.workers, slice);
+    let rest = async |time: Duration, since: Instant| {
+        clock::sleep(time.saturating_sub(since.elapsed())).await;
+        cancel.check()
+    };
+    // Most workers of a fork come at once, when there is nothing to see but that it has not begun.
+    if let Some(time) = looks.next() {
+        let asked = Instant::now();
+        if !site.is_under_way().await? {
+            rest(time, asked).await?;
         }
+    }
+    let (journal, there) = loop {
+        let looked = Instant::now();
+        // At once: on a cloud each answer takes tens of milliseconds, and a fork may have thousands of workers.
+        let (committed, under_way, given_up, journal, there) = tokio::join!(
+            site.is_committed(metadata),
+            site.is_under_way(),
+            site.refuse_given_up(),
+            site.journal(),
+            look()
+        );
+        report.committed = committed?;
+        if report.committed {
+            refuse_lost(stores, &report.snapshot, &tasks).await?;
+        }
+        if report.committed || tasks.is_empty() {
+            report.reused = report.objects;
+            return Ok(report);
+        }
+        given_up?;
+        if under_way? {
+            break (journal?, there?);
+        }
+        if let Some(time) = looks.next() {
+            rest(time, looked).await?;
+            continue;
+        }
+        // Looked at again: what was there before the fork began may have gone.
+        let begun = site.begin(&understood.places, look).await?;
+        report.unpinned = begun.unpinned;
+        break (begun.journal?, begun.seen?);
     };
     let result = execute_after(
         stores,

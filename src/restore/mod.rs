@@ -30,6 +30,7 @@ mod rescale;
 mod restore_plan;
 mod retry;
 mod segments;
+mod slice;
 mod start_of_range;
 mod terms;
 

@@ -13,6 +13,7 @@ use super::independence::{Violation, ViolationReason};
 use super::mode::Execution;
 use super::need::{DuplicateReason, SkipReason};
 use super::plan::{FolderMove, Task};
+use super::slice::cut;
 use super::terms::ForkTerms;
 
 /// The newest document of this kind that this version writes and reads.
@@ -303,12 +304,33 @@ impl RestorePlan {
     ///
     /// `Unsupported` for a newer version, `Corrupt` for anything else that is no plan.
     pub fn from_json(bytes: &[u8]) -> Result<RestorePlan> {
+        Self::judge(bytes, serde_json::from_slice(bytes))
+    }
+
+    /// Reads a document, and of its tasks those of one worker alone, in the memory that these take.
+    ///
+    /// # Errors
+    ///
+    /// As [`RestorePlan::from_json`].
+    pub fn from_json_of_worker(bytes: &[u8], worker: u32) -> Result<RestorePlan> {
+        let read = cut(bytes, worker).and_then(|own| serde_json::from_slice(&own));
+        Self::judge(bytes, read)
+    }
+
+    fn judge(bytes: &[u8], read: serde_json::Result<RestorePlan>) -> Result<RestorePlan> {
         let damaged = |e: serde_json::Error| {
             Error::corrupt(format!("this is no restore plan: {e}"))
                 .caused_by(e)
                 .hint("name the file or URL that `forkpoint plan --workers N --out PLAN` wrote, whole")
         };
-        let Version { version } = serde_json::from_slice(bytes).map_err(damaged)?;
+        // Of a newer one, nothing but its version may be understood.
+        let version = match &read {
+            Ok(plan) => plan.version,
+            Err(_) => {
+                let Version { version } = serde_json::from_slice(bytes).map_err(damaged)?;
+                version
+            }
+        };
         if version > RESTORE_PLAN_VERSION {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -318,7 +340,7 @@ impl RestorePlan {
             )
             .hint("use the version of the program that made the plan"));
         }
-        serde_json::from_slice(bytes).map_err(damaged)
+        read.map_err(damaged)
     }
 
     /// The tasks of one worker.

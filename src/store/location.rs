@@ -6,6 +6,8 @@
 //! The scheme stays as it was typed, since `s3` and `s3a` are different file systems to Flink,
 //! while both name the same bucket ([`Location::bucket`]).
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -32,14 +34,19 @@ pub enum Provider {
 
 impl Provider {
     fn of_scheme(scheme: &str) -> Option<Provider> {
-        Some(match scheme.to_ascii_lowercase().as_str() {
-            "file" => Provider::Local,
-            "memory" => Provider::Memory,
-            "s3" | "s3a" | "s3n" | "s3p" => Provider::S3,
-            "gs" => Provider::Gcs,
-            "az" | "azure" | "abfs" | "abfss" | "wasb" | "wasbs" => Provider::Azure,
-            _ => return None,
-        })
+        const SCHEMES: [(&[&str], Provider); 5] = [
+            (&["s3", "s3a", "s3n", "s3p"], Provider::S3),
+            (&["file"], Provider::Local),
+            (&["gs"], Provider::Gcs),
+            (
+                &["az", "azure", "abfs", "abfss", "wasb", "wasbs"],
+                Provider::Azure,
+            ),
+            (&["memory"], Provider::Memory),
+        ];
+        let is = |name: &&str| scheme.eq_ignore_ascii_case(name);
+        let found = SCHEMES.iter().find(|(names, _)| names.iter().any(is));
+        found.map(|(_, provider)| *provider)
     }
 }
 
@@ -118,10 +125,11 @@ impl Location {
         let key = normalize(path)
             .map_err(|why| Error::invalid(why.to_string()).at(text))?
             .into_boxed_str();
+        let (scheme, authority) = shared(scheme, authority);
         Ok(Location {
             provider,
-            scheme: scheme.into(),
-            authority: authority.into(),
+            scheme,
+            authority,
             key,
         })
     }
@@ -304,6 +312,13 @@ pub(crate) fn split_text(text: &str) -> (Option<&str>, &str, &str) {
 
 /// The parts of a path, resolved: no empty parts, no `.`, no `..`; joined by single slashes.
 pub(crate) fn normalize(path: &str) -> Result<String, &'static str> {
+    let trimmed = path.trim_matches('/');
+    // Nearly all are: metadata and plans hold millions.
+    let is_normal = !trimmed.contains('\\')
+        && (trimmed.split('/')).all(|part| !matches!(part, "" | "." | ".."));
+    if is_normal {
+        return Ok(trimmed.to_string());
+    }
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split(['/', '\\']) {
         match part {
@@ -317,6 +332,27 @@ pub(crate) fn normalize(path: &str) -> Result<String, &'static str> {
         }
     }
     Ok(parts.join("/"))
+}
+
+/// Scheme and authority as this thread has read them a moment ago, if it has: metadata and plans name few buckets, millions
+/// of times.
+fn shared(scheme: &str, authority: &str) -> (Arc<str>, Arc<str>) {
+    const KEPT: usize = 4;
+    thread_local! {
+        static READ: RefCell<VecDeque<(Arc<str>, Arc<str>)>> = const { RefCell::new(VecDeque::new()) };
+    }
+    READ.with_borrow_mut(|read| {
+        if let Some(known) = read
+            .iter()
+            .find(|(s, a)| **s == *scheme && **a == *authority)
+        {
+            return known.clone();
+        }
+        let new: (Arc<str>, Arc<str>) = (scheme.into(), authority.into());
+        read.truncate(KEPT - 1);
+        read.push_front(new.clone());
+        new
+    })
 }
 
 /// Equal, and at once if both are the same piece of memory, as in locations made from one another.
@@ -381,8 +417,22 @@ impl serde::Serialize for Location {
 
 impl<'de> serde::Deserialize<'de> for Location {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        Location::parse(&text).map_err(serde::de::Error::custom)
+        from.deserialize_str(Text)
+    }
+}
+
+/// Reads a location without a copy of its text.
+struct Text;
+
+impl serde::de::Visitor<'_> for Text {
+    type Value = Location;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a location")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Location, E> {
+        Location::parse(text).map_err(E::custom)
     }
 }
 
@@ -406,6 +456,8 @@ mod tests {
             ("file://localhost/tmp/x", "file:/tmp/x"),
             ("/tmp/x/", "file:/tmp/x"),
             ("gs://b/a b%20?#+é", "gs://b/a b%20?#+é"),
+            ("s3://b/a\\b/.c", "s3://b/a/b/.c"),
+            ("s3://b//", "s3://b"),
             (
                 "abfss://c@acc.dfs.core.windows.net/p",
                 "abfss://c@acc.dfs.core.windows.net/p",

@@ -2,6 +2,7 @@
 //! same file with its objects in other places.
 
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -107,25 +108,15 @@ fn read<'a>(bytes: &'a [u8], lookup: &Lookup, table: Option<Table<'a>>) -> Resul
         bytes,
         lookup,
         by_text: HashMap::new(),
-        objects: HashMap::new(),
+        objects: Vec::new(),
         table,
         folders: BTreeMap::new(),
         operators: metadata.operators.iter().map(describe).collect(),
         inlined: (0, 0),
     };
     metadata.try_walk(&mut |reference| reader.add(reference))?;
-    let mut numbered: Vec<(u32, Object)> = reader.objects.into_values().collect();
-    numbered.sort_by(|(_, a), (_, b)| a.location.cmp(&b.location));
-    let references = reader.table.map(|table| {
-        let mut positions = vec![0; numbered.len()];
-        for (position, (number, _)) in (0..).zip(&numbered) {
-            if let Some(slot) = positions.get_mut(*number as usize) {
-                *slot = position;
-            }
-        }
-        table.finish(&positions)
-    });
-    let objects = numbered.into_iter().map(|(_, object)| object).collect();
+    let (objects, positions) = merge_by_place(reader.objects);
+    let references = reader.table.map(|table| table.finish(&positions));
     Ok(Snapshot {
         directory: lookup.directory().clone(),
         format: FlinkFormat.name(),
@@ -142,6 +133,32 @@ fn read<'a>(bytes: &'a [u8], lookup: &Lookup, table: Option<Table<'a>>) -> Resul
         inlined: reader.inlined,
         references,
     })
+}
+
+/// The objects of all texts, sorted by place and each once; and where each went.
+fn merge_by_place(objects: Vec<Object>) -> (Vec<Object>, Vec<u32>) {
+    let mut positions = vec![0; objects.len()];
+    let mut numbered: Vec<(u32, Object)> = (0..).zip(objects).collect();
+    // Those of one place stay in the order in which they were met: the first holder counts.
+    numbered.sort_by(|(_, a), (_, b)| a.location.cmp(&b.location));
+    let mut position = 0;
+    numbered.dedup_by(|(number, later), (_, first)| {
+        let is_same = later.location == first.location;
+        if is_same {
+            first.references = first.references.saturating_add(later.references);
+            first.scope = first.scope.max(later.scope);
+            first.size = first.size.and(later.size);
+            first.relative = first.relative.take().or_else(|| later.relative.take());
+        } else {
+            position += 1;
+        }
+        if let Some(slot) = positions.get_mut(*number as usize) {
+            *slot = position;
+        }
+        is_same
+    });
+    let objects = numbered.into_iter().map(|(_, object)| object).collect();
+    (objects, positions)
 }
 
 fn describe(operator: &super::Operator<'_>) -> Operator {
@@ -260,16 +277,14 @@ fn resolve<T>(bytes: &[u8], path: Utf<'_>, rule: impl FnOnce(&str) -> Result<T>)
 
 /// A path's bytes, and whether it is a relative one.
 type PathKey<'a> = (bool, &'a [u8]);
-/// Where the object lies; for a relative path also the path in its plain form.
-type Resolved = (Place, Option<String>);
 
 struct Reader<'a> {
     bytes: &'a [u8],
     lookup: &'a Lookup,
-    /// Most references repeat a text that was resolved before.
-    by_text: HashMap<PathKey<'a>, Resolved>,
-    /// By place, with the number by which they were met.
-    objects: HashMap<Place, (u32, Object)>,
+    /// The number of a text that was met before, as most were.
+    by_text: HashMap<PathKey<'a>, u32>,
+    /// One for each text, by number: two texts may name one place.
+    objects: Vec<Object>,
     table: Option<Table<'a>>,
     folders: BTreeMap<Place, Scope>,
     operators: Vec<Operator>,
@@ -296,24 +311,6 @@ impl<'a> Reader<'a> {
             }
             Location::Empty => return self.note(&reference, None),
         };
-        let key = (relative, path.as_bytes());
-        let (place, plain) = match self.by_text.get(&key) {
-            Some(known) => known.clone(),
-            None => {
-                let resolved = if relative {
-                    let (place, plain) =
-                        resolve(self.bytes, path, |text| self.lookup.relative(text))?;
-                    (place, Some(plain))
-                } else {
-                    (
-                        resolve(self.bytes, path, |text| self.lookup.absolute(text))?,
-                        None,
-                    )
-                };
-                self.by_text.insert(key, resolved.clone());
-                resolved
-            }
-        };
         let part = match reference.location {
             Location::Segment { size, .. } => u64::try_from(size).unwrap_or(0),
             _ => declared(&reference).bytes().unwrap_or(0),
@@ -323,35 +320,43 @@ impl<'a> Reader<'a> {
             operator.referenced_bytes = operator.referenced_bytes.saturating_add(part);
         }
         let (scope, size) = (scope(&reference), declared(&reference));
-        let holder = Holder {
-            operator: reference.operator,
-            subtask: reference.subtask,
-        };
-        let number = u32::try_from(self.objects.len())
-            .map_err(|_| Error::corrupt("more than 4 billion objects"))?;
-        let (number, _) = self
-            .objects
-            .entry(place.clone())
-            .and_modify(|(_, object)| {
-                object.references += 1;
-                object.scope = object.scope.max(scope);
-                object.size = object.size.and(size);
-                if object.relative.is_none() {
-                    object.relative.clone_from(&plain);
+        let number = match self.by_text.entry((relative, path.as_bytes())) {
+            Entry::Occupied(known) => {
+                let number = *known.get();
+                if let Some(object) = self.objects.get_mut(number as usize) {
+                    object.references += 1;
+                    object.scope = object.scope.max(scope);
+                    object.size = object.size.and(size);
                 }
-            })
-            .or_insert_with(|| {
-                let object = Object {
-                    location: place,
+                number
+            }
+            Entry::Vacant(unknown) => {
+                let (location, relative) = if relative {
+                    let rule = |text: &str| self.lookup.relative(text);
+                    let (place, plain) = resolve(self.bytes, path, rule)?;
+                    (place, Some(plain))
+                } else {
+                    (
+                        resolve(self.bytes, path, |text| self.lookup.absolute(text))?,
+                        None,
+                    )
+                };
+                let number = u32::try_from(self.objects.len())
+                    .map_err(|_| Error::corrupt("more than 4 billion objects"))?;
+                self.objects.push(Object {
+                    location,
                     scope,
                     size,
                     references: 1,
-                    relative: plain.clone(),
-                    holder,
-                };
-                (number, object)
-            });
-        let number = *number;
+                    relative,
+                    holder: Holder {
+                        operator: reference.operator,
+                        subtask: reference.subtask,
+                    },
+                });
+                *unknown.insert(number)
+            }
+        };
         self.note(&reference, Some(number))
     }
 
@@ -360,5 +365,64 @@ impl<'a> Reader<'a> {
             Some(table) => table.add(reference, object),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(text: &str, scope: Scope, size: DeclaredSize, relative: Option<&str>) -> Object {
+        Object {
+            location: Place::parse(text).unwrap(),
+            scope,
+            size,
+            references: 2,
+            relative: relative.map(str::to_string),
+            holder: Holder {
+                operator: text.len(),
+                subtask: None,
+            },
+        }
+    }
+
+    #[test]
+    fn texts_of_one_place_are_one_object_of_the_first_holder() {
+        let (objects, positions) = merge_by_place(vec![
+            met("s3://b/y", Scope::Exclusive, DeclaredSize::AtLeast(3), None),
+            met("s3a://b/x", Scope::Exclusive, DeclaredSize::Unknown, None),
+            met("s3://c/x", Scope::Exclusive, DeclaredSize::Unknown, None),
+            met(
+                "s3://b/x",
+                Scope::Shared,
+                DeclaredSize::AtLeast(7),
+                Some("x"),
+            ),
+            met(
+                "s3n://b/y",
+                Scope::Exclusive,
+                DeclaredSize::Exactly(9),
+                None,
+            ),
+        ]);
+        assert_eq!(positions, [1, 0, 2, 0, 1]);
+        let [x, y, other] = objects.as_slice() else {
+            panic!("{objects:?}");
+        };
+        assert_eq!(
+            (x.references, x.scope, x.size, x.relative.as_deref()),
+            (4, Scope::Shared, DeclaredSize::AtLeast(7), Some("x"))
+        );
+        assert_eq!(
+            (x.location.to_string(), x.holder.operator),
+            ("s3a://b/x".into(), 9)
+        );
+        assert_eq!((y.references, y.size), (4, DeclaredSize::Exactly(9)));
+        assert_eq!(
+            (y.location.to_string(), y.holder.operator),
+            ("s3://b/y".into(), 8)
+        );
+        assert_eq!((other.references, positions.len()), (2, 5));
+        assert_eq!(merge_by_place(Vec::new()), (Vec::new(), Vec::new()));
     }
 }

@@ -1,0 +1,87 @@
+//! What one worker needs of a plan for many. Pure.
+//!
+//! A plan of a million objects takes some 400 MB as a document and more than twice that once it is read. A worker reads
+//! the tasks of others only as far as to see whose they are.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A plan as far as its tasks need not be understood.
+#[derive(Deserialize)]
+struct Document<'a> {
+    #[serde(borrow)]
+    tasks: &'a RawValue,
+}
+
+/// A task as far as its worker.
+#[derive(Deserialize)]
+struct Given {
+    worker: u32,
+}
+
+/// The plan `document` with the tasks of `worker` alone; nothing else changes.
+pub(super) fn cut(document: &[u8], worker: u32) -> serde_json::Result<Vec<u8>> {
+    let text = serde_json::from_slice::<Document<'_>>(document)?
+        .tasks
+        .get();
+    // Inside the document, of which it is a piece.
+    let start = (text.as_ptr() as usize).saturating_sub(document.as_ptr() as usize);
+    let (before, after) = (
+        document.get(..start).unwrap_or_default(),
+        document.get(start + text.len()..).unwrap_or_default(),
+    );
+    let mut own = Vec::with_capacity(before.len() + after.len());
+    own.extend_from_slice(before);
+    own.push(b'[');
+    let mut is_first = true;
+    for task in serde_json::from_str::<Vec<&RawValue>>(text)? {
+        if serde_json::from_str::<Given>(task.get())?.worker != worker {
+            continue;
+        }
+        if !is_first {
+            own.push(b',');
+        }
+        is_first = false;
+        own.extend_from_slice(task.get().as_bytes());
+    }
+    own.push(b']');
+    own.extend_from_slice(after);
+    Ok(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_tasks_of_others_go() {
+        let with =
+            |tasks: &str| format!(r#"{{"a": "]", "tasks" : {tasks}, "z":[{{"worker":1}}]}}"#);
+        let one = r#"{"worker":1,"x":"}, {\"worker\": 7"}"#;
+        let two = r#"{ "y":[1], "worker" : 2 }"#;
+        let all = with(&format!("[{one},\n {two}, {one}]"));
+        let of = |worker| String::from_utf8(cut(all.as_bytes(), worker).unwrap()).unwrap();
+        assert_eq!(of(1), with(&format!("[{one},{one}]")));
+        assert_eq!(of(2), with(&format!("[{two}]")));
+        assert_eq!(of(3), with("[]"));
+        let none = with("[ ]");
+        assert_eq!(cut(none.as_bytes(), 1).unwrap(), with("[]").as_bytes());
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused() {
+        for text in [
+            "",
+            "{}",
+            "[]",
+            r#"{"tasks":{}}"#,
+            r#"{"tasks":[{}]}"#,
+            r#"{"tasks":[{"worker":-1}]}"#,
+            r#"{"tasks":[{"worker":1}"#,
+            r#"{"tasks":[],"tasks":[]}"#,
+        ] {
+            assert!(cut(text.as_bytes(), 1).is_err(), "{text}");
+        }
+        assert!(cut(b"{\"tasks\":[\"\xff\"]}", 1).is_err());
+    }
+}
