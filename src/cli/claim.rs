@@ -50,12 +50,12 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
             RestoreMode::Claim => claimed_with(stores, &snapshot, &args.job).await?,
             _ => Vec::new(),
         };
-        return Ok(Output {
-            text: released_text(&snapshot, &args.job, args.mode, released, &others),
-            json: released_json(&snapshot, &args.job, args.mode, released, &others),
-            svg: None,
-            code: exit::DONE,
-        });
+        return Ok(Output::of(
+            ui.format(),
+            exit::DONE,
+            || released_text(&snapshot, &args.job, args.mode, released, &others),
+            || released_json(&snapshot, &args.job, args.mode, released, &others),
+        ));
     }
     let mut roots = match args.root.is_empty() {
         true => vec![guess_root(stores, &snapshot).await],
@@ -70,10 +70,10 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         guessed_roots: args.root.is_empty(),
     };
     let report = claim(stores, &roots, &request, ui).await?;
-    Ok(Output {
-        text: claim_text(&report),
-        json: claim_json(&report),
-        svg: None,
-        code: exit::DONE,
-    })
+    Ok(Output::of(
+        ui.format(),
+        exit::DONE,
+        || claim_text(&report),
+        || claim_json(&report),
+    ))
 }

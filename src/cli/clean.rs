@@ -103,16 +103,17 @@ async fn plan(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     if let (Some(path), false) = (&args.out, blocked || too_many) {
         write_plan(&plan, &lineage, path).map_err(|e| e.at(path.display()))?;
     }
-    Ok(Output {
-        text: clean_text(&plan),
-        json: clean_json(&plan),
-        svg: None,
-        code: match (blocked, too_many) {
-            (true, _) => exit::INCOMPLETE,
-            (_, true) => exit::REFUSED,
-            _ => exit::DONE,
-        },
-    })
+    let code = match (blocked, too_many) {
+        (true, _) => exit::INCOMPLETE,
+        (_, true) => exit::REFUSED,
+        _ => exit::DONE,
+    };
+    Ok(Output::of(
+        ui.format(),
+        code,
+        || clean_text(&plan),
+        || clean_json(&plan),
+    ))
 }
 
 /// Writes the plan as a whole or not at all: nobody sees the file before it is.
@@ -148,16 +149,17 @@ async fn apply(args: &Args, plan: &std::path::Path, stores: &Stores, ui: &Ui) ->
     let result = apply_until_done(args.wait, &plan, &options, stores, ui, &cancel).await;
     watch.abort();
     let report = result?;
-    Ok(Output {
-        text: applied_text(&report),
-        json: applied_json(&report),
-        svg: None,
-        code: if report.is_unfinished() || !report.spared.is_empty() {
-            exit::RESUMABLE
-        } else {
-            exit::DONE
-        },
-    })
+    let code = if report.is_unfinished() || !report.spared.is_empty() {
+        exit::RESUMABLE
+    } else {
+        exit::DONE
+    };
+    Ok(Output::of(
+        ui.format(),
+        code,
+        || applied_text(&report),
+        || applied_json(&report),
+    ))
 }
 
 async fn apply_until_done(

@@ -64,12 +64,12 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     if compared {
         compare(stores, &planned, &report, ui).await?;
     }
-    Ok(Output {
-        text: fork_text(&report, compared),
-        json: fork_json(&report, compared),
-        svg: None,
-        code: exit::DONE,
-    })
+    Ok(Output::of(
+        ui.format(),
+        exit::DONE,
+        || fork_text(&report, compared),
+        || fork_json(&report, compared),
+    ))
 }
 
 /// Compares every byte of the fork with what it was made from.

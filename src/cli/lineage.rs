@@ -33,10 +33,11 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         shown.push(stores.real(&other).await?);
     }
     let tree = family_tree(&Lineage::new(&looked.survey), &shown);
-    Ok(Output {
-        text: lineage_text(&tree),
-        json: lineage_json(&tree),
-        svg: Some(lineage_svg(&tree)),
-        code: exit::of_evidence(tree.missing.is_empty()),
-    })
+    Ok(Output::drawn(
+        ui.format(),
+        exit::of_evidence(tree.missing.is_empty()),
+        || lineage_text(&tree),
+        || lineage_json(&tree),
+        || Some(lineage_svg(&tree)),
+    ))
 }

@@ -27,10 +27,10 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output> {
     let looked = args.also.look(stores, ui, &parse_all(&args.roots)?).await?;
     let tree = family_tree(&Lineage::new(&looked.survey), &looked.roots);
-    Ok(Output {
-        text: ls_text(&tree),
-        json: ls_json(&tree),
-        svg: None,
-        code: exit::of_evidence(tree.missing.is_empty()),
-    })
+    Ok(Output::of(
+        ui.format(),
+        exit::of_evidence(tree.missing.is_empty()),
+        || ls_text(&tree),
+        || ls_json(&tree),
+    ))
 }

@@ -32,6 +32,8 @@ use std::io::{IsTerminal, Write};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use serde_json::Value;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Options, Stores};
 
@@ -124,10 +126,44 @@ enum Duplicate {
 /// What a verb hands back to be printed: the same result twice, and the exit code.
 struct Output {
     text: String,
-    json: serde_json::Value,
+    json: Value,
     /// The same as a picture, where there is one.
     svg: Option<String>,
     code: u8,
+}
+
+impl Output {
+    /// Of a report that may be large: only what is asked for is made.
+    fn of(
+        format: Format,
+        code: u8,
+        text: impl FnOnce() -> String,
+        json: impl FnOnce() -> Value,
+    ) -> Output {
+        Output::drawn(format, code, text, json, || None)
+    }
+
+    /// The same of one that can be drawn.
+    fn drawn(
+        format: Format,
+        code: u8,
+        text: impl FnOnce() -> String,
+        json: impl FnOnce() -> Value,
+        svg: impl FnOnce() -> Option<String>,
+    ) -> Output {
+        let mut output = Output {
+            text: String::new(),
+            json: Value::Null,
+            svg: None,
+            code,
+        };
+        match format {
+            Format::Text => output.text = text(),
+            Format::Json => output.json = json(),
+            Format::Svg => output.svg = svg(),
+        }
+        output
+    }
 }
 
 /// Runs the command with the arguments of the process and returns the exit code.
@@ -158,10 +194,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         Err(e) => return fail(&Error::new(ErrorKind::Internal, e.to_string())),
     };
     match runtime.block_on(run(&cli)) {
-        Ok(output) => match print(cli.global.format, &output) {
-            Ok(()) => output.code,
-            Err(e) => fail(&e),
-        },
+        Ok(output) => {
+            let code = output.code;
+            match print(cli.global.format, output) {
+                Ok(()) => code,
+                Err(e) => fail(&e),
+            }
+        }
         Err(e) => fail(&e),
     }
 }
@@ -217,7 +256,7 @@ async fn run(cli: &Cli<Verb>) -> Result<Output> {
         }
         _ => Stores::new(options),
     };
-    let ui = Ui::new(cli.global.quiet);
+    let ui = Ui::new(cli.global.quiet, cli.global.format);
     match &cli.verb {
         Verb::Ls(args) => ls::run(args, &stores, &ui).await,
         Verb::Lineage(args) => lineage::run(args, &stores, &ui).await,
@@ -259,11 +298,11 @@ async fn on_threads(work: impl Future<Output = Result<Output>> + Send + 'static)
         .unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()))
 }
 
-fn print(format: Format, output: &Output) -> Result<()> {
+fn print(format: Format, output: Output) -> Result<()> {
     let text = match format {
-        Format::Text => output.text.clone(),
+        Format::Text => output.text,
         Format::Json => format!("{:#}\n", output.json),
-        Format::Svg => output.svg.clone().unwrap_or_default(),
+        Format::Svg => output.svg.unwrap_or_default(),
     };
     let mut stdout = std::io::stdout().lock();
     match stdout

@@ -112,6 +112,8 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         true => fork::plan_unseen(&planned, workers, &cost)?,
         false => fork::plan_workers(stores, &planned, workers, &cost, ui).await?,
     };
+    // A plan of a million objects is large enough once.
+    drop(planned);
     let mut export = None;
     if let (Some(kind), Some(at)) = (args.export, &args.manifest) {
         let at = location::parse(at)?;
@@ -133,23 +135,24 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         out,
         export,
     };
-    Ok(Output {
-        text: workers_text(&report),
-        json: workers_json(&report),
-        svg: Some(workers_svg(&report)),
-        code: exit::DONE,
-    })
+    Ok(Output::drawn(
+        ui.format(),
+        exit::DONE,
+        || workers_text(&report),
+        || workers_json(&report),
+        || Some(workers_svg(&report)),
+    ))
 }
 
 /// The plan of a fork by one process, and what it would find at its destination.
 pub(super) async fn shown(planned: &PlannedFork, stores: &Stores, ui: &Ui) -> Result<Output> {
     let outlook = fork::look_ahead(stores, planned, ui).await?;
-    Ok(Output {
-        text: plan_text(&planned.plan, outlook),
-        json: plan_json(&planned.plan, outlook),
-        svg: None,
-        code: exit::DONE,
-    })
+    Ok(Output::of(
+        ui.format(),
+        exit::DONE,
+        || plan_text(&planned.plan, outlook),
+        || plan_json(&planned.plan, outlook),
+    ))
 }
 
 fn read_prices(file: &str) -> Result<PriceTable> {

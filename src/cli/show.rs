@@ -49,14 +49,15 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let any_missing = stats.values().any(Option::is_none);
     let report = ShowReport { snapshot, stats };
     let damaged = any_missing || !report.wrong_sizes().is_empty();
-    Ok(Output {
-        text: show_text(&report, args.files),
-        json: show_json(&report),
-        svg: None,
-        code: match (looked, damaged) {
-            (false, _) => exit::INCOMPLETE,
-            (true, true) => exit::DAMAGED,
-            (true, false) => exit::DONE,
-        },
-    })
+    let code = match (looked, damaged) {
+        (false, _) => exit::INCOMPLETE,
+        (true, true) => exit::DAMAGED,
+        (true, false) => exit::DONE,
+    };
+    Ok(Output::of(
+        ui.format(),
+        code,
+        || show_text(&report, args.files),
+        || show_json(&report),
+    ))
 }

@@ -8,6 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::progress::Progress;
 
+use super::Format;
+
 /// Nothing is drawn before so much time has passed: quick commands stay quiet.
 const DRAW_AFTER: Duration = Duration::from_millis(250);
 
@@ -15,14 +17,16 @@ const DRAW_AFTER: Duration = Duration::from_millis(250);
 pub(super) struct Ui {
     enabled: bool,
     quiet: bool,
+    format: Format,
     started: Instant,
     bar: Mutex<Option<ProgressBar>>,
 }
 
 impl Ui {
-    pub(super) fn new(quiet: bool) -> Ui {
+    pub(super) fn new(quiet: bool, format: Format) -> Ui {
         Ui {
             quiet,
+            format,
             enabled: !quiet && std::io::stderr().is_terminal(),
             started: Instant::now(),
             bar: Mutex::default(),
@@ -32,6 +36,11 @@ impl Ui {
     /// The user wants to know nothing but the result.
     pub(super) fn is_quiet(&self) -> bool {
         self.quiet
+    }
+
+    /// How the result is shown.
+    pub(super) fn format(&self) -> Format {
+        self.format
     }
 
     /// Something the user should know although the work goes on.

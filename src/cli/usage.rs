@@ -26,10 +26,10 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let min_age = parse_millis(&args.min_age)?;
     let looked = args.also.look(stores, ui, &parse_all(&args.roots)?).await?;
     let usage = usage(&Lineage::new(&looked.survey), &looked.roots, min_age);
-    Ok(Output {
-        text: usage_text(&usage),
-        json: usage_json(&usage),
-        svg: None,
-        code: exit::of_evidence(usage.missing.is_empty()),
-    })
+    Ok(Output::of(
+        ui.format(),
+        exit::of_evidence(usage.missing.is_empty()),
+        || usage_text(&usage),
+        || usage_json(&usage),
+    ))
 }

@@ -38,16 +38,17 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     };
     let report = look(args, stores, ui, &at, original.as_ref()).await;
     let report = readable(stores, &at, report).await?;
-    Ok(Output {
-        text: verify_text(&report),
-        json: verify_json(&report),
-        svg: None,
-        code: if report.problems.is_empty() {
-            exit::DONE
-        } else {
-            exit::DAMAGED
-        },
-    })
+    let code = if report.problems.is_empty() {
+        exit::DONE
+    } else {
+        exit::DAMAGED
+    };
+    Ok(Output::of(
+        ui.format(),
+        code,
+        || verify_text(&report),
+        || verify_json(&report),
+    ))
 }
 
 async fn look(

@@ -3,27 +3,32 @@
 //! A plan of a million objects takes some 400 MB as a document and more than twice that once it is read. A worker reads
 //! the tasks of others only as far as to see whose they are.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// A plan as far as its tasks need not be understood.
 #[derive(Deserialize)]
 struct Document<'a> {
+    workers: Vec<Given>,
     #[serde(borrow)]
     tasks: &'a RawValue,
 }
 
-/// A task as far as its worker.
+/// A worker, or a task as far as its worker.
 #[derive(Deserialize)]
 struct Given {
     worker: u32,
 }
 
-/// The plan `document` with the tasks of `worker` alone; nothing else changes.
+/// The plan `document` with the tasks of `worker` alone, and those of workers that it does not have, for which it is
+/// refused; nothing else changes.
 pub(super) fn cut(document: &[u8], worker: u32) -> serde_json::Result<Vec<u8>> {
-    let text = serde_json::from_slice::<Document<'_>>(document)?
-        .tasks
-        .get();
+    let Document { workers, tasks } = serde_json::from_slice(document)?;
+    let all = workers.iter().map(|w| w.worker);
+    let others: HashSet<u32> = all.filter(|other| *other != worker).collect();
+    let text = tasks.get();
     // Inside the document, of which it is a piece.
     let start = (text.as_ptr() as usize).saturating_sub(document.as_ptr() as usize);
     let (before, after) = (
@@ -35,7 +40,8 @@ pub(super) fn cut(document: &[u8], worker: u32) -> serde_json::Result<Vec<u8>> {
     own.push(b'[');
     let mut is_first = true;
     for task in serde_json::from_str::<Vec<&RawValue>>(text)? {
-        if serde_json::from_str::<Given>(task.get())?.worker != worker {
+        let Given { worker } = serde_json::from_str(task.get())?;
+        if others.contains(&worker) {
             continue;
         }
         if !is_first {
@@ -64,6 +70,12 @@ mod tests {
         assert_eq!(of(1), with(&format!("[{one},{one}]")));
         assert_eq!(of(2), with(&format!("[{two}]")));
         assert_eq!(of(3), with("[]"));
+        let nobodys = r#"{"worker":4}"#;
+        let strange = with(&format!("[{one}, {nobodys}]"));
+        assert_eq!(
+            cut(strange.as_bytes(), 2).unwrap(),
+            with(&format!("[{nobodys}]")).as_bytes()
+        );
         let none = with("[ ]");
         assert_eq!(cut(none.as_bytes(), 1).unwrap(), with("[]").as_bytes());
     }
@@ -74,14 +86,16 @@ mod tests {
             "",
             "{}",
             "[]",
-            r#"{"tasks":{}}"#,
-            r#"{"tasks":[{}]}"#,
-            r#"{"tasks":[{"worker":-1}]}"#,
-            r#"{"tasks":[{"worker":1}"#,
-            r#"{"tasks":[],"tasks":[]}"#,
+            r#"{"tasks":[]}"#,
+            r#"{"workers":[],"tasks":{}}"#,
+            r#"{"workers":[{}],"tasks":[]}"#,
+            r#"{"workers":[],"tasks":[{}]}"#,
+            r#"{"workers":[],"tasks":[{"worker":-1}]}"#,
+            r#"{"workers":[],"tasks":[{"worker":1}"#,
+            r#"{"workers":[],"tasks":[],"tasks":[]}"#,
         ] {
             assert!(cut(text.as_bytes(), 1).is_err(), "{text}");
         }
-        assert!(cut(b"{\"tasks\":[\"\xff\"]}", 1).is_err());
+        assert!(cut(b"{\"workers\":[],\"tasks\":[\"\xff\"]}", 1).is_err());
     }
 }
