@@ -140,7 +140,7 @@ pub struct RunReport {
 /// again, at the same time, and on another machine; what is there is not copied again. The tasks of others
 /// need not be in `plan` ([`read_plan_for`](super::read_plan_for)).
 ///
-/// Where many workers start at once, the first begins the fork, and the others look whether it has, for 0.1 s; then they do.
+/// Where many workers start at once, the first begins the fork, and the others look whether it has, for 0.7 s; then they do.
 ///
 /// Costs one read of the plan's metadata and one of each journal object, one listing per 1,000 objects
 /// of the destination, one copy request per object, one write per second or 1,000 receipts.
