@@ -137,21 +137,22 @@ pub async fn commit(
                 None => unassigned(t, &cost),
             })
             .collect();
-        if under_way {
-            site.refuse_given_up().await?;
-        } else {
-            match options.trust.copied_by {
-                Some(_) => drop(site.begin_anyway(|| ready(())).await?),
-                // No worker has begun, or the fork is of metadata alone.
-                None => {
-                    site.refuse_taken(&planned.places()).await?;
-                    if tasks.is_empty() {
-                        drop(site.begin_anyway(|| ready(())).await?);
-                    }
-                }
+        let begins = match (under_way, options.trust.copied_by) {
+            (true, _) => {
+                site.refuse_given_up().await?;
+                false
             }
-        }
-        let journal = site.journal().await?;
+            (false, Some(_)) => true,
+            // No worker has begun, or the fork is of metadata alone.
+            (false, None) => {
+                site.refuse_taken(&planned.places()).await?;
+                tasks.is_empty()
+            }
+        };
+        let journal = match begins {
+            true => site.begin_anyway(|| ready(())).await?.journal?,
+            false => site.journal().await?,
+        };
         let there = look_at_places(stores, &tasks, progress).await?;
         let mut states = judge_all(&tasks, Some(&stats), &there, &journal);
         refuse_strangers(&tasks, &states)?;

@@ -7,7 +7,7 @@ use crate::store::Stores;
 
 use super::PlannedFork;
 use super::site::prove;
-use super::workers::plan_workers;
+use super::workers::{plan_the_rest, plan_unseen};
 
 /// What lies at the destination of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,8 @@ pub async fn look_ahead(
         site.refuse_taken(&planned.places()).await?;
         return Ok(Outlook::Open(Done::default()));
     }
-    let plan = plan_workers(stores, planned, 1, &CostModel::default(), progress).await?;
+    let whole = plan_unseen(planned, 1, &CostModel::default())?;
+    let plan = plan_the_rest(stores, &site, whole, 1, progress).await?;
     Ok(Outlook::Open(
         plan.terms.map(|t| t.done).unwrap_or_default(),
     ))

@@ -19,6 +19,7 @@ use super::PlannedFork;
 use super::damage::refuse_lost;
 use super::document::understand_plan;
 use super::evidence::{judge_all, look_at_places, refuse_strangers, source_changed};
+use super::site::Site;
 use super::turn::looks;
 
 /// Spreads a planned fork over `workers` workers. What an earlier attempt has done, as its receipts
@@ -50,6 +51,17 @@ pub async fn plan_workers(
         site.refuse_taken(&planned.places()).await?;
         return Ok(whole);
     }
+    plan_the_rest(stores, &site, whole, workers, progress).await
+}
+
+/// What is left of the plan `whole` of a fork under way, spread over `workers` workers.
+pub(super) async fn plan_the_rest(
+    stores: &Stores,
+    site: &Site<'_>,
+    whole: RestorePlan,
+    workers: u32,
+    progress: &dyn Progress,
+) -> Result<RestorePlan> {
     let journal = site.journal().await?;
     let there = look_at_places(stores, &whole.tasks, progress).await?;
     let states = judge_all(&whole.tasks, None, &there, &journal);

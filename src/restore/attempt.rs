@@ -77,6 +77,10 @@ impl Attempt {
                 format!("a note of a fork under way is unreadable: {e}"),
             )
             .at(at)
+            .hint(
+                "it was left as it is, for the fork may be at work: if none to this place is, delete this one object and run \
+                 the same command again; or choose another destination",
+            )
         })?;
         if other.fork_id == self.fork_id {
             return Ok(true);

@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod advice;
+mod beginning;
 mod claims;
 mod cli;
 mod damage;

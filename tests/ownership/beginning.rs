@@ -1,0 +1,154 @@
+//! Workers of one fork that start at once: the first begins it, and where it does not come or stops half-way, another does.
+
+use crate::fault::{Action, FaultServer, Gate, Kind, Rule};
+use crate::support::{at, synthetic};
+use bytes::Bytes;
+use forkpoint::fork::{
+    CommitOptions, CommitOutcome, ForkRequest, RunOptions, RunReport, Slice, commit, plan,
+    plan_workers, run_slice,
+};
+use forkpoint::progress::{Cancel, Silent};
+use forkpoint::restore::{CostModel, RestorePlan};
+use forkpoint::store::{Location, Stores};
+use forkpoint::verify::verify;
+use forkpoint::{ErrorKind, Result};
+use futures::future::join_all;
+
+/// A fork that nobody has begun.
+struct Planned {
+    server: FaultServer,
+    snapshot: Location,
+    target: Location,
+    plan: RestorePlan,
+}
+
+impl Planned {
+    async fn new(objects: usize, workers: u32) -> Planned {
+        let server = FaultServer::start().await;
+        let stores = server.stores();
+        let snapshot = synthetic::lay(&stores, &at("s3://one/original"), objects, 50).await;
+        let target = at("s3://two/fork");
+        let request = ForkRequest::new(snapshot.clone(), target.clone());
+        let planned = plan(&stores, &request, &Silent).await.unwrap();
+        let cost = CostModel::default();
+        let plan = plan_workers(&stores, &planned, workers, &cost, &Silent).await;
+        Planned {
+            server,
+            snapshot,
+            target,
+            plan: plan.unwrap(),
+        }
+    }
+
+    fn stores(&self) -> Stores {
+        self.server.stores()
+    }
+
+    /// As a process of its own does it: with connections of its own.
+    async fn run(&self, slice: Slice) -> Result<RunReport> {
+        let options = RunOptions::default();
+        let (stores, cancel) = (self.stores(), Cancel::default());
+        run_slice(&stores, &self.plan, slice, &options, &Silent, &cancel).await
+    }
+
+    /// Is it committed, and whole?
+    async fn commit(&self) -> bool {
+        let (stores, options) = (self.stores(), CommitOptions::default());
+        let outcome = commit(&stores, &self.plan, &options, &Silent).await;
+        if !matches!(outcome.unwrap(), CommitOutcome::Committed(_)) {
+            return false;
+        }
+        for snapshot in [&self.target.join("chk-7").unwrap(), &self.snapshot] {
+            let report = verify(&stores, snapshot, &Silent).await.unwrap();
+            assert_eq!(report.problems, [], "{snapshot}");
+        }
+        true
+    }
+
+    /// How often the note was written, or tried to be.
+    fn notes(&self) -> usize {
+        let written = self.server.log().records_of("fork/.forkpoint/chk-7.json");
+        written.iter().filter(|r| r.kind == Kind::Put).count()
+    }
+}
+
+#[tokio::test]
+async fn the_first_of_many_workers_begins_and_the_others_follow() {
+    const WORKERS: u32 = 8;
+    let fork = Planned::new(24, WORKERS).await;
+    fork.server.log().keep(true);
+    let all = join_all((0..WORKERS).map(|w| fork.run(Slice::Worker(w)))).await;
+    let copied: u64 = all.into_iter().map(|done| done.unwrap().copied).sum();
+    assert_eq!(copied, 24);
+    // On a machine that is very busy, some may have lost their patience.
+    assert!((1..=3).contains(&fork.notes()), "{}", fork.notes());
+    assert!(fork.commit().await);
+}
+
+#[tokio::test]
+async fn where_the_first_does_not_come_the_next_begins() {
+    let fork = Planned::new(6, 3).await;
+    let two = join_all([1, 2].map(|w| fork.run(Slice::Worker(w)))).await;
+    let copied: u64 = two.into_iter().map(|done| done.unwrap().copied).sum();
+    assert_eq!(copied, 4);
+    assert!(!fork.commit().await);
+    assert_eq!(fork.run(Slice::Worker(0)).await.unwrap().copied, 2);
+    assert!(fork.commit().await);
+    // Whoever comes now has nothing to do.
+    assert!(fork.run(Slice::Worker(1)).await.unwrap().committed);
+}
+
+/// The first stops at each of its calls in turn, and goes on only when the fork is committed without it.
+#[tokio::test]
+async fn the_first_may_stop_anywhere_and_come_back_when_all_is_done() {
+    let stopped_at = async |calls: u64| {
+        let fork = Planned::new(3, 2).await;
+        let gate = Gate::new();
+        let rule = Rule::always(Action::Wait(gate.clone()));
+        fork.server.add(rule.after(calls).times(1));
+        let mut first = Box::pin(fork.run(Slice::Worker(0)));
+        tokio::select! {
+            () = gate.reached() => {}
+            done = &mut first => {
+                done.unwrap();
+                return false;
+            }
+        }
+        let others = async {
+            fork.run(Slice::Worker(1)).await.unwrap();
+            fork.run(Slice::All).await.unwrap();
+            assert!(fork.commit().await, "stopped before call {calls}");
+            gate.open();
+        };
+        let (first, ()) = tokio::join!(first, others);
+        first.unwrap_or_else(|e| panic!("stopped before call {calls}: {e}"));
+        assert!(fork.commit().await, "stopped before call {calls}");
+        true
+    };
+    let stopped = join_all((0..40).map(stopped_at)).await;
+    let calls = stopped.iter().filter(|stopped| **stopped).count();
+    assert!((12..40).contains(&calls), "{calls}");
+}
+
+#[tokio::test]
+async fn an_unreadable_note_stops_all_and_says_what_to_do() {
+    let fork = Planned::new(3, 2).await;
+    let (stores, note) = (fork.stores(), at("s3://two/fork/.forkpoint/chk-7.json"));
+    stores
+        .put(&note, Bytes::from_static(b"{\"vers"), true)
+        .await
+        .unwrap();
+    for slice in [Slice::Worker(0), Slice::Worker(1), Slice::All] {
+        let e = fork.run(slice).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+        assert!(e.to_string().contains("unreadable"), "{e}");
+        assert!(
+            e.next_step().unwrap().contains("delete this one object"),
+            "{e}"
+        );
+    }
+    assert!(stores.list(&fork.target).await.unwrap().len() == 1);
+    stores.delete(&note).await.unwrap();
+    fork.run(Slice::All).await.unwrap();
+    assert!(fork.commit().await);
+}
