@@ -123,7 +123,7 @@ enum Duplicate {
     Duplicate(duplicate::Args),
 }
 
-/// What a verb hands back to be printed: the same result twice, and the exit code.
+/// What a verb hands back to be printed, in each format or in the one that is asked for, and the exit code.
 struct Output {
     text: String,
     json: Value,

@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::restore::RestorePlan;
 use crate::store::{Journal, Location, OWN_FOLDER, Stat, Stores};
 
-use super::document::understand_plan;
+use super::document::{refuse_part, understand_plan};
 use super::site::Site;
 
 /// Objects compared or removed at once.
@@ -101,6 +101,7 @@ pub async fn abandon(
                 sources.zip(understood.places).collect()
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
+                refuse_part(plan)?;
                 let tasks = plan.tasks.iter().map(|t| &t.duplicate);
                 tasks
                     .map(|t| (t.source.clone(), t.destination.clone()))

@@ -14,7 +14,7 @@ use crate::restore::{
 use crate::store::{Location, Stores};
 use crate::verify;
 
-use super::document::understand_plan;
+use super::document::{refuse_part, understand_plan};
 use super::evidence::{
     Copier, Proof, Trust, judge_all, look_at_places, refuse_strangers, settle, source_changed,
 };
@@ -104,6 +104,7 @@ pub async fn commit(
     progress: &dyn Progress,
 ) -> Result<CommitOutcome> {
     let understood = understand_plan(stores, plan, options.other_services).await?;
+    refuse_part(plan)?;
     let stats = verify::look_at_objects(stores, &understood.source, progress).await?;
     let stat_of = |at: &Location| stats.get(at).and_then(Option::as_ref);
     if let Some(changed) = plan

@@ -27,7 +27,8 @@ pub async fn read_plan(stores: &Stores, at: &Location) -> Result<RestorePlan> {
     read_plan_for(stores, at, Slice::All).await
 }
 
-/// Reads what whoever does this slice needs of a plan: of the tasks only its own. One request.
+/// Reads what whoever does this slice needs of a plan: of the tasks only its own. With them [`run_slice`](super::run_slice)
+/// does that slice; whatever needs the whole plan refuses it. One request.
 ///
 /// # Errors
 ///
@@ -130,6 +131,23 @@ pub(super) async fn understand_plan(
     let understood = Understood::new(stores, commit, source, terms.clone(), destination).await?;
     check(plan, &understood)?;
     Ok(understood)
+}
+
+/// Refuses a plan that was read for one worker, where the whole is needed. Pure.
+///
+/// # Errors
+///
+/// `Invalid`.
+pub(super) fn refuse_part(plan: &RestorePlan) -> Result<()> {
+    match plan.tasks.len() as u64 == plan.objects {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "this is not the whole plan: it has {} tasks of {}",
+            plan.tasks.len(),
+            plan.objects
+        ))
+        .hint("make a new plan with `forkpoint plan`")),
+    }
 }
 
 /// Does the plan say what the metadata says? Pure.

@@ -276,18 +276,27 @@ pub async fn run(
                 look_for_finished(stores, &plan.tasks, progress)
             )
         };
-        let begun = site.begin(&planned.places(), look).await?;
-        unpinned = begun.unpinned;
-        committed = begun.seen.0?;
-        seen = Some(begun.seen.1?);
-        match begun.journal {
-            Ok(journal) => Some(journal),
-            Err(e) => {
-                // A place that can have no journal: nothing was copied, so that nothing needs to stay.
-                if e.kind() == ErrorKind::Refused {
-                    site.take_back().await?;
+        match site.begin(&planned.places(), look).await {
+            // What is in the way may be this very fork, which another run has made and committed since the look.
+            Err(e) if e.kind() == ErrorKind::Refused && site.is_committed(ours).await? => {
+                committed = true;
+                None
+            }
+            Err(e) => return Err(e),
+            Ok(begun) => {
+                unpinned = begun.unpinned;
+                committed = begun.seen.0?;
+                seen = Some(begun.seen.1?);
+                match begun.journal {
+                    Ok(journal) => Some(journal),
+                    Err(e) => {
+                        // A place that can have no journal: nothing was copied, so that nothing needs to stay.
+                        if e.kind() == ErrorKind::Refused {
+                            site.take_back().await?;
+                        }
+                        return Err(e);
+                    }
                 }
-                return Err(e);
             }
         }
     } else if under_way {

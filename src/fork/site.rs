@@ -111,6 +111,15 @@ impl<'a> Site<'a> {
         refuse_given_up(self.stores, &self.snapshot).await
     }
 
+    /// Refuses to begin where a cleaner is at work that has not seen the note. One listing.
+    ///
+    /// # Errors
+    ///
+    /// `Refused`.
+    pub(super) async fn refuse_marked(&self) -> Result<()> {
+        refuse_destination(self.stores, &self.snapshot).await
+    }
+
     /// Is this fork committed? One request, and one more if there is a commit object: it is either the
     /// one that we would write, or not ours.
     ///
@@ -184,13 +193,7 @@ impl<'a> Site<'a> {
         // A cleaner that has not seen the note has left a mark. At once: each answer of a cloud takes its time.
         let looks = || {
             let looked = look();
-            async {
-                tokio::join!(
-                    refuse_destination(self.stores, &self.snapshot),
-                    self.journal(),
-                    looked
-                )
-            }
+            async { tokio::join!(self.refuse_marked(), self.journal(), looked) }
         };
         let noted = self.attempt.begin_and(self.stores, &self.note_at, looks);
         let (marked, journal, seen) = noted.await?;

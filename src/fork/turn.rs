@@ -2,8 +2,8 @@
 //!
 //! The pin of the source and the note of a fork are one object each. Where all workers start at once and write
 //! them, they wait for one another: a store lets one writer after the other at an object, or answers the rest with
-//! 409 or 503. So the first worker writes, and the others look a few times whether it has; where it does not
-//! come, the next begins the fork.
+//! 409 or 503. So the first worker writes, and the others ask for the note until it is there. Where the first does not
+//! come, the second loses its patience, then the third.
 
 use std::time::Duration;
 
@@ -11,15 +11,19 @@ use crate::restore::WorkerLoad;
 
 use super::workers::Slice;
 
-/// From one look to the next, in milliseconds, on a store that answers sooner: 0.7 s in all. To begin takes five answers
-/// of the store one after the other, and a look one.
+/// From one question to the next, on a store that answers sooner: to begin takes five answers, one after the other.
 const EVERY_MS: [u64; 7] = [20, 20, 20, 40, 80, 160, 320];
-/// Between the second looks of two workers, so that thousands do not come at once: 5,000 a second.
-const APART: Duration = Duration::from_micros(200);
+/// Each worker asks once more than the one before it, up to so many times, at this distance.
+const MORE_MS: u64 = 200;
+const MORE: usize = 10;
+/// Between the second questions of two workers, so that thousands do not come at once: 5,000 a second.
+const APART_MICROS: u64 = 200;
+const AT_ONCE: usize = 5_000;
 
-/// The times from the beginning of a look to that of the next, for as long as the fork has not begun; then it is this
-/// worker's turn. None for the first that has something to copy, and for whoever does the tasks of all.
-pub(super) fn looks(
+/// The times from one question whether the fork has begun to the next, as long as it has not; then it is this worker's
+/// turn: after 0.7 s for the second, 2.7 s for the twelfth and 3.7 s for any. None for the first that has something
+/// to copy, and for whoever does the tasks of all.
+pub(super) fn waits(
     workers: &[WorkerLoad],
     slice: Slice,
 ) -> impl Iterator<Item = Duration> + use<> {
@@ -30,15 +34,18 @@ pub(super) fn looks(
             busy.filter(|w| w.worker < number).count()
         }
     };
-    let later = APART.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
-    let looks = if before == 0 { 0 } else { EVERY_MS.len() };
-    EVERY_MS
-        .into_iter()
-        .take(looks)
+    let questions = match before {
+        0 => 0,
+        _ => EVERY_MS.len() + (before - 1).min(MORE),
+    };
+    let later = Duration::from_micros(APART_MICROS * (before % AT_ONCE) as u64);
+    let every = EVERY_MS.into_iter().chain([MORE_MS; MORE]);
+    let waits = every.take(questions).map(Duration::from_millis);
+    waits
         .enumerate()
-        .map(move |(look, ms)| match look {
-            0 => Duration::from_millis(ms).saturating_add(later),
-            _ => Duration::from_millis(ms),
+        .map(move |(question, wait)| match question {
+            0 => wait.saturating_add(later),
+            _ => wait,
         })
 }
 
@@ -46,21 +53,37 @@ pub(super) fn looks(
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_first_that_has_something_to_do_begins_at_once_and_the_others_come_apart() {
-        let workers = [(0, 0), (3, 5), (4, 5), (9, 5)].map(|(worker, objects)| WorkerLoad {
+    fn of(number: u32) -> Vec<Duration> {
+        let workers = (0..20_000).map(|worker| WorkerLoad {
             worker,
-            objects,
+            // The first three have nothing to do.
+            objects: u64::from(worker / 3),
             bytes: 0,
             cost_ns: 0,
         });
-        let of = |slice| looks(&workers, slice).collect::<Vec<_>>();
-        assert_eq!(of(Slice::All), []);
-        assert_eq!(of(Slice::Worker(3)), []);
-        assert_eq!(of(Slice::Worker(0)), []);
-        let micros =
-            |first: u64| [first, 20_000, 20_000, 20_000, 20_000].map(Duration::from_micros);
-        assert_eq!(of(Slice::Worker(4)), micros(20_200));
-        assert_eq!(of(Slice::Worker(9)), micros(20_400));
+        waits(&workers.collect::<Vec<_>>(), Slice::Worker(number)).collect()
+    }
+
+    #[test]
+    fn the_first_that_has_something_to_do_begins_at_once() {
+        assert_eq!(waits(&[], Slice::All).count(), 0);
+        for number in 0..4 {
+            assert_eq!(of(number), []);
+        }
+        let micros = [20_200, 20_000, 20_000, 40_000, 80_000, 160_000, 320_000];
+        assert_eq!(of(4), micros.map(Duration::from_micros));
+    }
+
+    #[test]
+    fn the_others_come_apart_and_none_waits_for_long() {
+        let all = |number| of(number).into_iter().sum::<Duration>();
+        // Time enough for the one before to begin.
+        for number in 4..14 {
+            let more = all(number + 1) - all(number);
+            assert_eq!(more, Duration::from_micros(200_200), "{number}");
+        }
+        assert_eq!(all(5_002), Duration::from_micros(2_660_000 + 4_999 * 200));
+        assert_eq!(all(5_003), Duration::from_micros(2_660_000));
+        assert!((4..20_000).all(|number| all(number) < Duration::from_secs(4)));
     }
 }

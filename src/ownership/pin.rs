@@ -341,7 +341,7 @@ fn being_cleaned(mark: &Mark, at: &Location) -> Error {
 }
 
 /// Refuses to begin a fork to `snapshot` while a cleaner is about to delete orphans or a snapshot of that name
-/// there. Called after the fork's note was written: a cleaner that has not seen the note has left a mark.
+/// there, or somebody gives the fork up. Called after the fork's note was written: a cleaner that has not seen the note has left a mark.
 ///
 /// # Errors
 ///
@@ -351,8 +351,11 @@ pub async fn refuse_destination(access: &dyn Access, snapshot: &Location) -> Res
         return Ok(());
     };
     for (at, mark) in active_marks(access, &home).await? {
-        if mark.orphans || mark.snapshots.iter().any(|name| name == snapshot.name()) {
-            return Err(being_cleaned(&mark, &at).at(snapshot));
+        let named = mark.snapshots.iter().any(|name| name == snapshot.name());
+        match &mark.fork {
+            Some(fork) if named => return Err(fork.given_up(&at).at(snapshot)),
+            _ if named || mark.orphans => return Err(being_cleaned(&mark, &at).at(snapshot)),
+            _ => {}
         }
     }
     Ok(())

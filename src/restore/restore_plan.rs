@@ -307,14 +307,17 @@ impl RestorePlan {
         Self::judge(bytes, serde_json::from_slice(bytes))
     }
 
-    /// Reads a document, and of its tasks those of one worker alone, in the memory that these take.
+    /// Reads a document, and of its tasks those of one worker alone; [`objects`](Self::objects), [`bytes`](Self::bytes) and
+    /// the rest stay those of the whole. Besides these tasks it takes the memory of the document and 16 bytes for each
+    /// task in it.
     ///
     /// # Errors
     ///
     /// As [`RestorePlan::from_json`].
     pub fn from_json_of_worker(bytes: &[u8], worker: u32) -> Result<RestorePlan> {
         let read = cut(bytes, worker).and_then(|own| serde_json::from_slice(&own));
-        Self::judge(bytes, read)
+        // What is wrong is named by its place in the document.
+        Self::judge(bytes, read.or_else(|_| serde_json::from_slice(bytes)))
     }
 
     fn judge(bytes: &[u8], read: serde_json::Result<RestorePlan>) -> Result<RestorePlan> {

@@ -1,6 +1,6 @@
 //! What one worker needs of a plan for many. Pure.
 //!
-//! A plan of a million objects takes some 400 MB as a document and more than twice that once it is read. A worker reads
+//! A plan of a million objects takes 400 to 700 MB as a document, and once it is read more than twice that. A worker reads
 //! the tasks of others only as far as to see whose they are.
 
 use std::collections::HashSet;

@@ -7,6 +7,7 @@ use forkpoint::fork::{
     CommitOptions, CommitOutcome, ForkRequest, RunOptions, RunReport, Slice, commit, plan,
     plan_workers, run_slice,
 };
+use forkpoint::ownership::Access;
 use forkpoint::progress::{Cancel, Silent};
 use forkpoint::restore::{CostModel, RestorePlan};
 use forkpoint::store::{Location, Stores};
@@ -128,6 +129,106 @@ async fn the_first_may_stop_anywhere_and_come_back_when_all_is_done() {
     let stopped = join_all((0..40).map(stopped_at)).await;
     let calls = stopped.iter().filter(|stopped| **stopped).count();
     assert!((12..40).contains(&calls), "{calls}");
+}
+
+/// Whoever begins takes the note back where a cleaner is at work; the others have perhaps seen it already.
+#[tokio::test]
+async fn where_a_cleaner_is_at_work_no_worker_begins_or_follows() {
+    const WORKERS: u32 = 4;
+    let fork = Planned::new(8, WORKERS).await;
+    let stores = fork.stores();
+    let far = stores.now() + 3_600_000;
+    let mark = serde_json::json!({
+        "version": 1, "nonce": "0123456789abcdef", "plan": "0123456789abcdef", "created_unix_ms": 1,
+        "until_unix_ms": far, "snapshots": ["chk-7"], "orphans": false,
+    });
+    let at = at("s3://two/fork/.forkpoint/going/0123456789abcdef.json");
+    stores
+        .put(&at, mark.to_string().into(), true)
+        .await
+        .unwrap();
+    // The others come while the first looks at the mark.
+    let slow = Action::Delay(std::time::Duration::from_millis(100));
+    fork.server
+        .add(Rule::on(Kind::List, slow).for_keys("fork/.forkpoint/going"));
+    for done in join_all((0..WORKERS).map(|w| fork.run(Slice::Worker(w)))).await {
+        let e = done.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+        assert!(e.to_string().contains("about to delete"), "{e}");
+    }
+    let left = stores.list(&fork.target).await.unwrap();
+    assert_eq!(left.iter().map(|(at, _)| at).collect::<Vec<_>>(), [&at]);
+    let pins = fork.snapshot.parent().unwrap().join(".forkpoint").unwrap();
+    assert_eq!(stores.list(&pins).await.unwrap(), []);
+    stores.delete(&at).await.unwrap();
+    fork.server.faults().clear_rules();
+    for done in join_all((0..WORKERS).map(|w| fork.run(Slice::Worker(w)))).await {
+        done.unwrap();
+    }
+    assert!(fork.commit().await);
+}
+
+/// A worker without objects has nothing to wait for, and one that is stopped does not wait on.
+#[tokio::test]
+async fn who_has_nothing_to_do_does_not_wait_and_who_is_stopped_neither() {
+    let fork = Planned::new(2, 5).await;
+    let begun = std::time::Instant::now();
+    for worker in 2..5 {
+        assert_eq!(fork.run(Slice::Worker(worker)).await.unwrap().objects, 0);
+    }
+    let (stores, options) = (fork.stores(), RunOptions::default());
+    let cancel = Cancel::default();
+    let run = run_slice(
+        &stores,
+        &fork.plan,
+        Slice::Worker(1),
+        &options,
+        &Silent,
+        &cancel,
+    );
+    let stop = async {
+        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        cancel.cancel();
+    };
+    let (stopped, ()) = tokio::join!(run, stop);
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+    assert!(begun.elapsed().as_millis() < 650, "{:?}", begun.elapsed());
+    assert_eq!(stores.list(&fork.target).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_worker_needs_only_its_own_tasks_and_nobody_else_takes_them_for_the_whole() {
+    let fork = Planned::new(9, 3).await;
+    let document = fork.plan.to_json().unwrap();
+    for worker in 0..3 {
+        let own = RestorePlan::from_json_of_worker(&document, worker).unwrap();
+        let whole = RestorePlan {
+            tasks: fork.plan.slice(worker).cloned().collect(),
+            ..RestorePlan::from_json(&document).unwrap()
+        };
+        assert_eq!((own.tasks.len(), own.objects), (3, 9));
+        assert_eq!(own, whole);
+        let (stores, cancel) = (fork.stores(), Cancel::default());
+        let options = RunOptions::default();
+        let all = run_slice(&stores, &own, Slice::All, &options, &Silent, &cancel).await;
+        let committed = commit(&stores, &own, &CommitOptions::default(), &Silent).await;
+        for e in [all.unwrap_err(), committed.unwrap_err()] {
+            assert_eq!(e.kind(), ErrorKind::Invalid, "{e}");
+        }
+        let run = run_slice(
+            &stores,
+            &own,
+            Slice::Worker(worker),
+            &options,
+            &Silent,
+            &cancel,
+        );
+        assert_eq!(run.await.unwrap().copied, 3);
+    }
+    assert!(fork.commit().await);
+    let newer = br#"{"version": 2, "workers": "by name", "tasks": {"a": []}}"#;
+    let e = RestorePlan::from_json_of_worker(newer, 0).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
 }
 
 #[tokio::test]

@@ -250,6 +250,21 @@ async fn a_hostile_or_damaged_plan_is_refused_before_anything_is_written() {
                 .is_none()
         );
     }
+    // What another worker has to do, that one is refused for, and whoever needs the whole plan.
+    let mut plan = ready.plan.clone();
+    let of_another = (plan["tasks"].as_array_mut().unwrap().iter_mut())
+        .find(|task| task["worker"] == 1)
+        .unwrap();
+    of_another["duplicate"]["destination"] = json!(outside);
+    let at = (ready.write("hostile.json", plan.to_string().into_bytes())).await;
+    for verb in [
+        vec!["run", &at, "--worker", "1"],
+        vec!["run", &at, "--all"],
+        vec!["commit", &at],
+    ] {
+        assert_says(&verb, 3, &["outside the destination"]);
+    }
+    assert_eq!(ready.below_target().await, 0);
     // Cut off anywhere, it is no plan.
     let whole = ready.plan.to_string().into_bytes();
     for length in [0, 1, whole.len() / 2, whole.len() - 1] {

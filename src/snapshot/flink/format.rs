@@ -115,6 +115,7 @@ fn read<'a>(bytes: &'a [u8], lookup: &Lookup, table: Option<Table<'a>>) -> Resul
         inlined: (0, 0),
     };
     metadata.try_walk(&mut |reference| reader.add(reference))?;
+    drop(reader.by_text);
     let (objects, positions) = merge_by_place(reader.objects);
     let references = reader.table.map(|table| table.finish(&positions));
     Ok(Snapshot {
@@ -140,7 +141,7 @@ fn merge_by_place(objects: Vec<Object>) -> (Vec<Object>, Vec<u32>) {
     let mut positions = vec![0; objects.len()];
     let mut numbered: Vec<(u32, Object)> = (0..).zip(objects).collect();
     // Those of one place stay in the order in which they were met: the first holder counts.
-    numbered.sort_by(|(_, a), (_, b)| a.location.cmp(&b.location));
+    numbered.sort_unstable_by(|(m, a), (n, b)| a.location.cmp(&b.location).then(m.cmp(n)));
     let mut position = 0;
     numbered.dedup_by(|(number, later), (_, first)| {
         let is_same = later.location == first.location;

@@ -10,7 +10,7 @@ use crate::snapshot::{
 
 use super::{DistributionMode, KeyGroupRange as FlinkRange, Location, Reference, Role};
 
-/// Under construction: objects are numbered in the order in which they were met.
+/// Under construction: the texts that name objects are numbered in the order in which they were met.
 #[derive(Debug, Default)]
 pub(super) struct Table<'a> {
     made: References,
