@@ -6,14 +6,13 @@ use std::collections::HashSet;
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::restore::{Execution, RESTORE_PLAN_VERSION, RestorePlan, RestoreTask};
+use crate::restore::{Execution, RESTORE_PLAN_VERSION, RestorePlan, RestoreTask, Slice};
 use crate::snapshot::CommitObject;
 use crate::snapshot::RestoreMode;
 use crate::store::{Location, Stores, is_missing_object};
 
 use super::source::refuse_other_services;
 use super::understood::Understood;
-use super::workers::Slice;
 
 /// Largest plan that is read, in bytes: some four million tasks.
 pub const PLAN_LIMIT_BYTES: u64 = 2 * 1024 * 1024 * 1024;

@@ -50,6 +50,7 @@ use crate::snapshot::{CommitObject, Snapshot, format_of};
 use crate::store::{Location, Method, Stat, Stores};
 use crate::verify;
 
+pub use crate::restore::Slice;
 pub use abandon::{AbandonOptions, AbandonReport, abandon};
 pub use commit::{CommitOptions, CommitOutcome, CommitReport, Left, LeftReport, commit};
 pub use document::{PLAN_LIMIT_BYTES, read_plan, read_plan_for, write_new, write_plan};
@@ -60,7 +61,7 @@ use site::{Site, prove};
 use source::refuse_other_services;
 pub use source::{MovedFrom, understand, understand_both};
 use understood::Understood;
-pub use workers::{RunOptions, RunReport, Slice, plan_unseen, plan_workers, run_slice};
+pub use workers::{RunOptions, RunReport, plan_unseen, plan_workers, run_slice};
 
 /// What to fork, and where to.
 #[derive(Debug, Clone)]

@@ -7,9 +7,7 @@
 
 use std::time::Duration;
 
-use crate::restore::WorkerLoad;
-
-use super::workers::Slice;
+use crate::restore::{Slice, WorkerLoad};
 
 /// From one question to the next, on a store that answers sooner: to begin takes five answers, one after the other.
 const EVERY_MS: [u64; 7] = [20, 20, 20, 40, 80, 160, 320];

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{Cancel, Progress};
 use crate::restore::{
-    CostModel, Done, ExecuteOptions, Executed, RestorePlan, Task, TaskState, distribute,
+    CostModel, Done, ExecuteOptions, Executed, RestorePlan, Slice, Task, TaskState, distribute,
     execute_after, has_changed, look_for_finished, redistribute,
 };
 use crate::store::{Location, Method, Stores};
@@ -99,15 +99,6 @@ pub fn plan_unseen(planned: &PlannedFork, workers: u32, cost: &CostModel) -> Res
         cost,
         planned.terms.clone(),
     )
-}
-
-/// Which tasks of a plan to run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slice {
-    /// Those of one worker.
-    Worker(u32),
-    /// All of them, whoever has been given them.
-    All,
 }
 
 /// How a worker runs its slice.

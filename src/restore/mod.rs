@@ -57,4 +57,5 @@ pub use restore_plan::{
     RESTORE_PLAN_VERSION, RestorePlan, RestoreTask, Skipped, SourceFate, StartOfRange, WorkerLoad,
 };
 pub use retry::{Evidence, TaskState, has_changed, judge, redistribute};
+pub use slice::Slice;
 pub use terms::{Done, ForkTerms};

@@ -8,6 +8,15 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+/// Which tasks of a plan to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slice {
+    /// Those of one worker.
+    Worker(u32),
+    /// All of them, whoever has been given them.
+    All,
+}
+
 /// A plan as far as its tasks need not be understood.
 #[derive(Deserialize)]
 struct Document<'a> {

@@ -10,13 +10,12 @@ use crate::blob::{
     BlobServer, HaStore, Inspection, OnExit, RecoveryReport, RefusedJob, ServerConfig, Settings,
     check_directory,
 };
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::report::count;
 use crate::store::Stores;
 
 use super::super::exit;
 use super::place::{Place, directory, size, span};
-use super::serve::unwritable;
 
 /// A cluster whose server does not run.
 #[derive(Debug, clap::Args)]
@@ -72,7 +71,13 @@ impl Offline {
 }
 
 pub(super) fn document(value: &impl Serialize) -> Result<Value> {
-    serde_json::to_value(value).map_err(unwritable)
+    // An answer that cannot be written as JSON is a bug.
+    serde_json::to_value(value).map_err(|e| {
+        Error::new(
+            ErrorKind::Internal,
+            format!("an answer cannot be written: {e}"),
+        )
+    })
 }
 
 pub(super) fn recovery_json(report: &RecoveryReport) -> Result<Value> {

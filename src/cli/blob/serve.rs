@@ -12,7 +12,7 @@ use crate::blob::{
     BlobServer, HttpConfig, HttpListener, JobId, LocalOptions, Mode, OnExit, RecoverJobs,
     ServerConfig, SpaceRule, TlsFiles,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::store::Stores;
 
 use super::super::{Output, exit, interrupt};
@@ -267,12 +267,4 @@ async fn scrub_now_and_then(server: &BlobServer, every: Option<Duration>) {
             Err(failure) => tracing::warn!(%failure, "a scrub failed"),
         }
     }
-}
-
-/// An answer that cannot be written as JSON is a bug.
-pub(super) fn unwritable(e: impl std::fmt::Display) -> Error {
-    Error::new(
-        ErrorKind::Internal,
-        format!("an answer cannot be written: {e}"),
-    )
 }
