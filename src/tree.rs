@@ -27,7 +27,7 @@ const ALL_UNREACHABLE: u64 = 32;
 
 /// The next step where nothing could be copied for want of rights.
 pub(crate) const NOTHING_ALLOWED: &str =
-    "nothing was copied: check the credentials, and what they may do at both places";
+    "nothing was copied: check the credentials or the user, and what they may do at both places";
 
 /// What to duplicate, and where to.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fork::{self, ExportKind, ForkRequest, PlannedFork};
 use crate::report::{WorkersReport, plan_json, plan_text, workers_json, workers_svg, workers_text};
 use crate::restore::{CostModel, Naming, PriceTable, estimate};
-use crate::store::Stores;
+use crate::store::{Location, Stores};
 
 use super::lookups::Lookups;
 use super::ui::Ui;
@@ -107,6 +107,10 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
     let Some(workers) = args.workers else {
         return shown(&planned, stores, ui).await;
     };
+    let out = args.out.as_deref().map(location::parse).transpose()?;
+    if let Some(at) = &out {
+        refuse_inside(at, &planned)?;
+    }
     let cost = CostModel::default();
     let plan = match args.to_give_up {
         true => fork::plan_unseen(&planned, workers, &cost)?,
@@ -125,7 +129,6 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         fork::write_new(stores, &at, exported.manifest.clone().into()).await?;
         export = Some((at, exported));
     }
-    let out = args.out.as_deref().map(location::parse).transpose()?;
     if let Some(at) = &out {
         fork::write_plan(stores, at, &plan).await?;
     }
@@ -153,6 +156,22 @@ pub(super) async fn shown(planned: &PlannedFork, stores: &Stores, ui: &Ui) -> Re
         || plan_text(&planned.plan, outlook),
         || plan_json(&planned.plan, outlook),
     ))
+}
+
+/// A plan in the folder of a snapshot would be taken for a part of it.
+fn refuse_inside(out: &Location, planned: &PlannedFork) -> Result<()> {
+    let plan = &planned.plan;
+    match [&plan.source, &plan.snapshot]
+        .iter()
+        .find(|snapshot| snapshot.contains(out))
+    {
+        None => Ok(()),
+        Some(snapshot) => Err(Error::invalid(format!(
+            "the plan would lie in the snapshot {snapshot}"
+        ))
+        .at(out)
+        .hint("write it to a place of its own")),
+    }
 }
 
 fn read_prices(file: &str) -> Result<PriceTable> {

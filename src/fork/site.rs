@@ -7,7 +7,9 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::{PinRequest, is_job_id, is_pinned_by, refuse_destination, refuse_given_up};
+use crate::ownership::{
+    PinRequest, is_job_id, is_pinned_by, marks_in, refuse_destination, refuse_given_up,
+};
 use crate::progress::Progress;
 use crate::restore::{Attempt, ForkPlan, find_violations, give_up, give_up_unused};
 use crate::snapshot::CommitObject;
@@ -422,9 +424,15 @@ impl<'a> Site<'a> {
 
     /// Removes folders of local disk that the note and the journal have left.
     pub(super) async fn remove_empty_folders(&self) {
-        self.stores
-            .remove_empty_folders(&self.note_at, &self.root)
-            .await;
+        let own = [
+            Some(self.note_at.clone()),
+            self.snapshot
+                .parent()
+                .map(|home| marks_in(&home).child("x")),
+        ];
+        for at in own.iter().flatten() {
+            self.stores.remove_empty_folders(at, &self.root).await;
+        }
     }
 }
 

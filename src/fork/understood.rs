@@ -50,6 +50,10 @@ impl Understood {
             &source.folders,
             terms.naming,
         )?;
+        layout
+            .snapshot()
+            .refuse_control_characters()
+            .map_err(|e| e.during("fork to"))?;
         refuse_overlap(
             &Ground::of_source(&source).real(stores).await?,
             &Ground::of_fork(&layout)?.real(stores).await?,

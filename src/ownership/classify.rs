@@ -473,7 +473,14 @@ fn unreferenced(
     match folder.kind {
         _ if fact.size == 0 && (name.is_empty() || name.ends_with('/')) => return Class::Marker,
         FolderKind::Record => return Class::Record,
-        _ if format_of(name).is_some() => return Class::Unknown(Doubt::UnreadCommit),
+        // Of an odd key, the name is the whole of it.
+        _ if name
+            .rsplit('/')
+            .next()
+            .is_some_and(|last| format_of(last).is_some()) =>
+        {
+            return Class::Unknown(Doubt::UnreadCommit);
+        }
         FolderKind::Strange => return Class::Unknown(Doubt::StrangeName),
         _ if is_odd(name) || !probe => return Class::Unknown(Doubt::StrangeName),
         _ if !folder.cleanable => return Class::Unknown(Doubt::NotBelowRoot),

@@ -34,6 +34,9 @@ pub struct MissingEvidence {
 pub enum MissingReason {
     /// The listing of a root failed or ended early.
     IncompleteListing,
+    /// A snapshot or a record lies under a name that no engine's path leads to, as with a control character or an empty
+    /// part, or among the records of this crate: nobody can follow what it refers to.
+    OddName,
     /// There is nothing below a root: a mistyped name looks the same.
     NothingThere,
     /// A commit object could not be read: nobody knows what it says.
@@ -117,6 +120,7 @@ impl MissingEvidence {
             MissingReason::UnreadableMetadata
                 | MissingReason::DamagedMetadata
                 | MissingReason::UnknownFormat
+                | MissingReason::OddName
         );
         is_commit.then(|| self.location.parent()).flatten()
     }
@@ -144,6 +148,10 @@ impl MissingEvidence {
                 "repeat it; if it fails again, see to what it names: a right, a credential, a link"
             }
             (R::NothingThere, _) => "check the name of the root",
+            (R::OddName, _) => {
+                "if it is a snapshot, give its folder a name without control characters, backslashes, empty parts and \
+                 `.forkpoint`; if it is none, remove it: until then nothing below the root may be removed"
+            }
             (R::DamagedMetadata, Some(ErrorKind::Corrupt | ErrorKind::Invalid)) => {
                 "ask again, since somebody may still be writing it; check it with `forkpoint verify`, and look for a good copy of it; \
                  only if the snapshot is lost for good, remove its `_metadata` or `_forkpoint.json` by hand, \
@@ -178,6 +186,9 @@ impl fmt::Display for MissingEvidence {
         let what = match self.reason {
             MissingReason::IncompleteListing => "the listing is incomplete",
             MissingReason::NothingThere => "nothing lies here",
+            MissingReason::OddName => {
+                "a snapshot or a record under a name that no engine writes, so that what it needs is not known"
+            }
             MissingReason::UnreadableMetadata => "the metadata cannot be read",
             MissingReason::DamagedMetadata => "the metadata is damaged",
             MissingReason::UnknownFormat => "the metadata is not understood",

@@ -43,6 +43,9 @@ pub enum Place {
     /// Below a folder that has the name of a commit object. What this is nobody can say: a snapshot whose
     /// commit object is damaged, or was unpacked by some tool.
     BelowCommit(Location),
+    /// A commit object, a record, or what lies below one, under a name that no engine's path leads to, or among the
+    /// records of this crate: what it refers to cannot be followed, and may be anything.
+    Odd,
     /// Anything else.
     Stranger,
 }
@@ -57,11 +60,18 @@ impl Place {
         if size == 0 && (key.ends_with('/') || key.is_empty()) {
             return Place::Marker;
         }
-        let Some(below) = root.strip(at).filter(|_| !is_odd(key)) else {
+        let Some(below) = root.strip(at) else {
             return Place::Stranger;
         };
-        if below.split('/').any(|part| part == OWN_FOLDER) {
-            return Place::Record;
+        let mut parts = below.split(['/', '\\']);
+        let is_own = parts.clone().any(|part| part == OWN_FOLDER);
+        let of_snapshot = parts.any(|part| format_of(part).is_some());
+        match (is_odd(key), is_own) {
+            (true, _) if is_own || of_snapshot => return Place::Odd,
+            (true, _) => return Place::Stranger,
+            (false, true) if of_snapshot => return Place::Odd,
+            (false, true) => return Place::Record,
+            (false, false) => {}
         }
         if format_of(at.name()).is_some() {
             return at.parent().map_or(Place::Stranger, Place::Commit);
@@ -311,6 +321,17 @@ mod tests {
         );
         assert_eq!(place("job/shared/", 0), Place::Marker);
         assert_eq!(place(".forkpoint/chk-7.json", 9), Place::Record);
+        for below in [
+            "te\tam/job/chk-5/_metadata",
+            "job//chk-5/_metadata",
+            "job/we\\ird/chk-5/_metadata",
+            "job/./chk-5/_forkpoint.json",
+            "te\u{85}am/chk-5/_metadata/part",
+            "te\u{1}am/.forkpoint/pins/chk-5/x.json",
+            ".forkpoint/old/chk-5/_metadata",
+        ] {
+            assert_eq!(place(below, 9), Place::Odd, "{below:?}");
+        }
         for below in [
             "job//shared/U",
             "job/./shared/U",

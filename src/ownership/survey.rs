@@ -34,6 +34,8 @@ const READ_UNIT_BYTES: u64 = 64 * 1024;
 /// How many of the objects that a listing does not show, or shows with another size than the metadata says, are
 /// looked at, to find out whether the listing or the snapshot is at fault.
 const LOOKS_AT_MISSING: usize = 64;
+/// How many objects with odd names are named.
+const ODD_NAMED: usize = 16;
 
 /// What is known of an object from its listing.
 #[derive(Debug, Clone, Copy, Default)]
@@ -245,7 +247,7 @@ impl Surveyor<'_> {
                 return Ok(());
             }
         };
-        let mut objects = 0u64;
+        let (mut objects, mut odd) = (0u64, 0);
         let mut folders_for_commits = BTreeSet::new();
         while let Some(next) = listing.next().await {
             let (at, stat) = match next {
@@ -271,6 +273,11 @@ impl Surveyor<'_> {
                 Place::Record => self.records.push(at),
                 Place::BelowCommit(folder) => {
                     folders_for_commits.insert(folder);
+                }
+                Place::Odd if odd < ODD_NAMED => {
+                    odd += 1;
+                    let missing = MissingEvidence::new(at, MissingReason::OddName, "");
+                    self.s.missing.push(missing);
                 }
                 _ => {}
             }

@@ -8,7 +8,7 @@ use crate::error::ErrorKind;
 use crate::store::{Item, Receipt};
 use crate::tree::{Failure, NOTHING_ALLOWED, TreeReport, TreeRequest};
 
-use super::text::{count, human_bytes};
+use super::text::{count, human_bytes, name};
 
 /// Different failures that the text names.
 const FAILURES_SHOWN: usize = 20;
@@ -45,8 +45,8 @@ pub fn reused_text(item: &Item) -> String {
     format!(
         "{} already there, equal: left as it is\n  from {}\n  to   {}\n",
         human_bytes(item.stat.size),
-        item.source,
-        item.destination
+        name(&item.source),
+        name(&item.destination)
     )
 }
 
@@ -62,8 +62,8 @@ pub fn duplicate_text(receipt: &Receipt) -> String {
         "{} duplicated by {}\n  from {}\n  to   {}\n{shared}",
         human_bytes(receipt.bytes),
         receipt.method,
-        receipt.source,
-        receipt.destination
+        name(&receipt.source),
+        name(&receipt.destination)
     )
 }
 
@@ -118,8 +118,8 @@ pub fn tree_text(request: &TreeRequest, report: &TreeReport) -> String {
     };
     let mut text = format!(
         "duplicated {}\n        to {}\n\n  {}: {} of {} copied{}, {} were already there\n",
-        request.source,
-        request.destination,
+        name(&request.source),
+        name(&request.destination),
         count(report.objects, "object", "objects"),
         report.copied,
         human_bytes(report.bytes),

@@ -68,8 +68,8 @@ pub fn fork_text(report: &ForkReport, compared: bool) -> String {
         "forked {}\n    to {}\n\n  {} of {} besides the metadata: {} copied{methods}{reused}\n  \
          independent: no reference leaves the fork, {sure}\n\n\
          {}\n",
-        report.source,
-        report.snapshot,
+        name(&report.source),
+        name(&report.snapshot),
         count(report.objects, "object", "objects"),
         human_bytes(report.bytes),
         report.copied,

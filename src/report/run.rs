@@ -29,6 +29,7 @@ pub fn run_json(report: &RunReport) -> Value {
         "reused": report.reused,
         "methods": methods,
         "committed": report.committed,
+        "unpinned": report.unpinned,
     })
 }
 
@@ -58,6 +59,8 @@ pub fn run_text(report: &RunReport) -> String {
 pub fn commit_json(report: &CommitReport) -> Value {
     let mut json = made_json(&report.fork);
     if let Some(fields) = json.as_object_mut() {
+        // Whether the source could be pinned, the worker knows that began.
+        fields.remove("unpinned");
         let proofs: Map<String, Value> = report
             .proofs
             .iter()
@@ -131,7 +134,7 @@ pub fn left_json(report: &LeftReport, out: Option<&Location>) -> Value {
 /// What is left, for people.
 pub fn left_text(report: &LeftReport, out: Option<&Location>) -> String {
     let mut text = format!(
-        "not committed: {} of {} are missing, {} are there\n",
+        "not committed: missing are {} of {}, {} are there\n",
         count(report.objects, "object", "objects"),
         human_bytes(report.bytes),
         report.done
@@ -155,6 +158,10 @@ pub fn left_text(report: &LeftReport, out: Option<&Location>) -> String {
             "they are given to others in {}: run that plan's workers, then commit it\n",
             name(out)
         ),
+        // Another plan has left them out, as an earlier attempt had copied them.
+        None if report.workers.keys().all(Option::is_none) => {
+            "give them to workers: forkpoint commit PLAN --redistribute N --out PLAN2\n".into()
+        }
         None => "run these workers again, or give their work to others: forkpoint commit PLAN --redistribute N --out PLAN2\n".into(),
     });
     text

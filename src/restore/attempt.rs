@@ -158,14 +158,15 @@ pub(crate) fn ways_on(source: &Location, root: &Location, plan: Option<&Location
 /// How what is left of a fork is removed of which nothing else is known, on the word of whoever knows.
 pub(crate) fn give_up_unused(source: &Location, root: &Location) -> String {
     format!(
-        "`forkpoint plan {source} {root} --workers 1 --out PLAN --to-give-up` and then `forkpoint abandon PLAN --apply \
-         --never-used`"
+        "`forkpoint plan {source} {root} --workers 1 --out PLAN --to-give-up` (with the options it was begun with, such as \
+         --moved-from) and then `forkpoint abandon PLAN --apply --never-used`"
     )
 }
 
 /// How a fork whose plan is not known is given up.
 pub(crate) fn give_up(source: &Location, root: &Location) -> String {
     format!(
-        "`forkpoint plan {source} {root} --workers 1 --out PLAN` and then `forkpoint abandon PLAN --apply`"
+        "`forkpoint plan {source} {root} --workers 1 --out PLAN` (with the options it was begun with, such as --moved-from) \
+         and then `forkpoint abandon PLAN --apply`"
     )
 }

@@ -271,6 +271,24 @@ impl Location {
         }
     }
 
+    /// Refuses a folder for snapshots that no verb would find again: listings of services break at control characters, so
+    /// that nothing below such a name counts as a snapshot.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`.
+    pub(crate) fn refuse_control_characters(&self) -> Result<()> {
+        match self.key.contains(char::is_control) {
+            false => Ok(()),
+            true => Err(Error::new(
+                crate::ErrorKind::Unsupported,
+                "the name holds a control character, and no snapshot below it would be found again",
+            )
+            .at(self)
+            .hint("choose a folder with a plain name")),
+        }
+    }
+
     /// The path on this machine, for a local location.
     pub fn local_path(&self) -> Option<std::path::PathBuf> {
         (self.provider == Provider::Local)

@@ -103,6 +103,7 @@ impl Job {
                 Error::invalid("a job needs a folder of its own, not a whole bucket").at(home),
             );
         }
+        home.refuse_control_characters()?;
         refuse_inside_snapshot(stores, home).await?;
         let mut before = None;
         for _ in 0..TRIES {

@@ -15,6 +15,7 @@ mod faults;
 mod giving_up;
 mod guessed;
 mod lineage;
+mod odd_names;
 mod plan_files;
 mod races;
 mod reports;
