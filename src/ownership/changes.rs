@@ -78,12 +78,12 @@ fn of_fork(
     }
     let mut ways = vec![
         format!(
-            "finish the fork: forkpoint fork {source} {destination}; or, if it was begun with a plan, forkpoint run PLAN \
-             and forkpoint commit PLAN"
+            "finish the fork: forkpoint fork {source} {destination} (with the options it was begun with, such as --moved-from); \
+             or, if it was begun with a plan, forkpoint run PLAN and forkpoint commit PLAN"
         ),
         format!(
             "or give the fork up: forkpoint abandon PLAN --apply, with the plan it was begun with; without one forkpoint plan \
-             {source} {destination} --workers 1 --out PLAN makes it"
+             {source} {destination} --workers 1 --out PLAN, with the same options, makes it"
         ),
     ];
     ways.extend(pin.map(|pin| {

@@ -1,7 +1,8 @@
 //! What workers, commit and abandon refuse, and that nothing is lost or half-committed when they do.
 
 use crate::support::{
-    Service, delete_all, emulator_stores, local_stores, manifest, run, run_json, synthetic, temp,
+    Service, command, delete_all, emulator_stores, local_stores, manifest, run, run_json,
+    synthetic, temp,
 };
 use bytes::Bytes;
 use forkpoint::store::{Journal, Location, Stores};
@@ -298,6 +299,41 @@ async fn wrong_use_says_what_is_right() {
         &["no worker 2", "0 to 1"],
     );
     assert_says(&["run", plan], 2, &["--worker"]);
+    assert_says(
+        &["run", plan, "--worker", "0", "--concurrency", "0"],
+        2,
+        &["1..=65535"],
+    );
+    // Of another fork, since --all does it.
+    let other = ready.root.join("other.json").unwrap().to_string();
+    let (source, to) = (
+        ready.root.join("original/chk-7").unwrap().to_string(),
+        ready.root.join("other").unwrap().to_string(),
+    );
+    assert_eq!(
+        said(&["plan", &source, &to, "--workers", "2", "--out", &other]).0,
+        0
+    );
+    for (index, all, code) in [
+        ("", false, 2),
+        ("x", false, 2),
+        ("9", false, 2),
+        ("x", true, 0),
+    ] {
+        let mut command = command(&["run", &other]);
+        if all {
+            command.arg("--all");
+        }
+        let out = command.env("JOB_COMPLETION_INDEX", index).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(code), "{index} {all}: {said}");
+        let named = if index == "x" {
+            "JOB_COMPLETION_INDEX is `x`"
+        } else {
+            "worker"
+        };
+        assert!(all || said.contains(named), "{index}: {said}");
+    }
     assert_says(&["commit", plan, "--redistribute", "2"], 2, &["--out"]);
     assert_says(
         &["commit", plan, "--verify", "content"],
@@ -323,6 +359,14 @@ async fn wrong_use_says_what_is_right() {
         2,
         &["--manifest"],
     );
+    // A plan inside a snapshot would be taken for a part of it.
+    for inside in [
+        format!("{source}/plan.json"),
+        format!("{to}/chk-7/_metadata"),
+    ] {
+        let verb = ["plan", &source, &to, "--workers", "2", "--out", &inside];
+        assert_says(&verb, 2, &["would lie in the snapshot"]);
+    }
     // Another plan under the name of one that workers may go by; the same again is fine.
     assert_says(
         &["plan", &source, &to, "--workers", "3", "--out", plan],
