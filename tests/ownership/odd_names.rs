@@ -59,7 +59,22 @@ async fn a_snapshot_in_an_odd_folder_keeps_all_that_it_may_need() {
             );
         }
         let plan = run_json(&clean).1;
-        assert_eq!(plan["objects"], 0, "{odd:?}: {plan}");
+        assert_eq!(plan["blocked"], true, "{odd:?}: {plan}");
+        let written = away.join("plan").to_str().unwrap().to_string();
+        assert_eq!(
+            said(&[&clean[..], &["--out", &written]].concat()).0,
+            Some(4)
+        );
+        let apply = ["clean", "--apply", &written, "--grace", "0s", "--wait"];
+        assert_ne!(said(&apply).0, Some(0), "{odd:?}");
+        for needed in ["a:one", "a:1/own"] {
+            let at = lab.file(needed);
+            assert!(
+                lab.stores.find(&at).await.unwrap().is_some(),
+                "{odd:?}: {at}"
+            );
+        }
+        let _ = std::fs::remove_file(&written);
         // As the next step says.
         std::fs::rename(away.join("b"), &b).unwrap();
         std::fs::remove_dir(&away).unwrap();
