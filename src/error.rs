@@ -175,7 +175,8 @@ impl Error {
     #[must_use]
     pub fn at(mut self, location: impl fmt::Display) -> Self {
         if self.0.location.is_none() {
-            self.0.location = Some(location.to_string());
+            let text = location.to_string();
+            self.0.location = (!text.is_empty()).then_some(text);
         }
         self
     }

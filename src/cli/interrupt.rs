@@ -15,7 +15,7 @@ pub(super) async fn stop_on_interrupt(cancel: Cancel) {
         // Between two draws of the progress bar.
         let _ = writeln!(
             std::io::stderr(),
-            "\nfinishing what is under way; Ctrl-C again stops at once"
+            "\nfinishing what is under way; Ctrl-C or SIGTERM again stops at once"
         );
     }
     if asked_to_stop().await {
@@ -56,13 +56,14 @@ pub(super) fn may_go_on(kind: crate::ErrorKind) -> bool {
     kind.is_transient() || kind == crate::ErrorKind::Full
 }
 
+const GO_ON: &str = "run the same command again: it goes on with what is missing";
+
 /// What failed half-way for a reason that may pass is not lost.
 pub(super) fn say_how_to_go_on(e: Error) -> Error {
     match may_go_on(e.kind()) {
         // What helps before that, such as room on the disk, the error says itself.
-        true => e
-            .with_kind(crate::ErrorKind::Cancelled)
-            .hint("run the same command again: it goes on with what is missing"),
+        true => e.with_kind(crate::ErrorKind::Cancelled).hint(GO_ON),
+        false if e.kind() == crate::ErrorKind::Cancelled => e.hint(GO_ON),
         false => e,
     }
 }
