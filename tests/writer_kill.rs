@@ -46,12 +46,20 @@ fn home(folder: &Path) -> Location {
     support::at(folder.join("home").to_str().unwrap())
 }
 
-/// Makes a file that is there as a whole or not at all.
+/// Makes a file that is there as a whole or not at all. A coordinator that has had enough of an attempt removes its
+/// folders, perhaps in this very moment: then it is made again, and nobody reads it.
 fn publish(at: &Path, bytes: &[u8]) {
-    std::fs::create_dir_all(at.parent().unwrap()).unwrap();
     let temporary = at.with_extension(format!("{}.tmp", std::process::id()));
-    std::fs::write(&temporary, bytes).unwrap();
-    std::fs::rename(&temporary, at).unwrap();
+    let folder = at.parent().unwrap();
+    loop {
+        let made = std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&temporary, bytes))
+            .and_then(|()| std::fs::rename(&temporary, at));
+        match made {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            other => return other.unwrap(),
+        }
+    }
 }
 
 fn names(folder: &Path) -> Vec<String> {
