@@ -31,7 +31,6 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 
 use clap::{Parser, Subcommand, ValueEnum};
-
 use serde_json::Value;
 
 use crate::error::{Error, ErrorKind, Result};

@@ -289,8 +289,7 @@ impl Work<'_> {
             return Ok(());
         }
         self.stores.undo_unfinished(&journal).await?;
-        let rest = journal.remove_receipts().await?;
-        journal.remove_rest(&rest).await?;
+        journal.remove().await?;
         self.site.remove_empty_folders().await;
         Ok(())
     }
