@@ -2,7 +2,8 @@
 """Four workers of a fork against one with as many copies at once: paired timings of `forkpoint run`.
 
     benches/peers/workers.py                                # examples/fault_server, each answer after 20 ms
-    tests/with-emulators.sh benches/peers/workers.py --s3   # SeaweedFS: server and workers share the processors
+    # SeaweedFS: server and workers share the processors. Volumes so large that none is made meanwhile.
+    EMU_S3_VOLUME_MB=2048 tests/with-emulators.sh benches/peers/workers.py --s3
 
 Both need `cargo build --release --bins --examples`. A pair is one fork of the same 2,000 objects by one worker and one by
 four, in turns; timed from the start of the first worker to the end of the last. What is shown are the medians, and of the
@@ -11,6 +12,7 @@ ratios the median and the range.
 
 import argparse
 import os
+import random
 import statistics
 import struct
 import subprocess
@@ -22,7 +24,8 @@ from peers import RELEASE, Endpoints, Server, own_environment
 
 
 def lay(folder, url, objects, size):
-    """A keyed backend of one operator whose incremental handle refers to so many shared files (metadata version 3)."""
+    """A keyed backend of one operator whose incremental handle refers to so many shared files (metadata version 3),
+    of random bytes: state files are mostly compressed already."""
     shared, checkpoint = os.path.join(folder, "shared"), os.path.join(folder, "chk-7")
     os.makedirs(shared)
     os.makedirs(checkpoint)
@@ -34,7 +37,7 @@ def lay(folder, url, objects, size):
     out += b"\1" + text("inline") + i32(2) + b"\1\2" + i32(objects)
     for n in range(objects):
         with open(os.path.join(shared, f"file-{n:06}"), "wb") as file:
-            file.write(bytes([n % 251]) * size)
+            file.write(random.Random(n).randbytes(size))
         out += text(f"{n:06}.sst") + b"\2" + i64(size) + text(f"{url}/shared/file-{n:06}")
     out += i32(0) + text(str(uuid.UUID(int=2))) + b"\0" + i32(0) + i32(0)
     with open(os.path.join(checkpoint, "_metadata"), "wb") as file:

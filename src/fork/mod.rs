@@ -266,7 +266,11 @@ pub async fn run(
     let plan = &planned.plan;
     let site = planned.site(stores)?;
     let ours = || Ok(planned.metadata.clone());
-    let (under_way, committed) = tokio::join!(site.is_under_way(), site.is_committed(ours));
+    let (under_way, committed, is_empty) = tokio::join!(
+        site.is_under_way(),
+        site.is_committed(ours),
+        site.is_empty()
+    );
     let (under_way, mut committed) = (under_way?, committed?);
     let (mut unpinned, mut seen) = (None, None);
     let journal = if !under_way && !committed {
@@ -277,7 +281,7 @@ pub async fn run(
                 look_for_finished(stores, &plan.tasks, progress)
             )
         };
-        match site.begin(&planned.places(), look).await {
+        match site.begin(&planned.places(), is_empty, look).await {
             // What is in the way may be this very fork, which another run has made and committed since the look.
             Err(e) if e.kind() == ErrorKind::Refused && site.is_committed(ours).await? => {
                 committed = true;

@@ -144,8 +144,9 @@ impl<'a> Site<'a> {
     }
 
     /// Pins the source and writes the note of a fork that was not under way a moment ago, after a look
-    /// that nothing is at its `places`. Then it reads the journal, and gives what `look` sees. One listing request if the
-    /// destination is empty, and those of [`Site::begin_anyway`].
+    /// that nothing is at its `places`, unless [`Site::is_empty`] has just said that nothing is at all. Then it reads the
+    /// journal, and gives what `look` sees. One listing request if the destination is empty, and those of
+    /// [`Site::begin_anyway`].
     ///
     /// # Errors
     ///
@@ -153,9 +154,10 @@ impl<'a> Site<'a> {
     pub(super) async fn begin<F: Future>(
         &self,
         places: &[Location],
+        is_empty: bool,
         look: impl Fn() -> F,
     ) -> Result<Begun<F::Output>> {
-        match self.refuse_taken(places).await? {
+        match is_empty || self.refuse_taken(places).await? {
             true => self.begin_anyway(look).await,
             false => {
                 let (journal, seen) = tokio::join!(self.journal(), look());
@@ -291,9 +293,9 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Does a listing show that nothing is below the root? Not asked on local disk, where a look at each
+    /// Does a listing show that nothing is below the root? One request. Not asked on local disk, where a look at each
     /// place costs less than to walk a tree.
-    async fn is_empty(&self) -> bool {
+    pub(super) async fn is_empty(&self) -> bool {
         if self.root.provider() == Provider::Local {
             return false;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::restore::{Slice, WorkerLoad};
 
-/// From one question to the next, on a store that answers sooner: to begin takes five answers, one after the other.
+/// From one question to the next, on a store that answers sooner: to begin takes four answers, one after the other.
 const EVERY_MS: [u64; 9] = [20, 20, 20, 20, 20, 40, 80, 160, 320];
 /// Each worker asks once more than the one before it, up to so many times, at this distance.
 const MORE_MS: u64 = 200;
@@ -17,6 +17,8 @@ const MORE: usize = 10;
 /// Between the second questions of two workers, so that thousands do not come at once: 5,000 a second.
 const APART_MICROS: u64 = 200;
 const AT_ONCE: usize = 5_000;
+/// So many workers may ask for more than they must to start an answer sooner.
+const FEW: usize = 32;
 
 /// The times from one question whether the fork has begun to the next, as long as it has not; then it is this worker's
 /// turn: after 0.7 s for the second, 2.7 s for the twelfth and 3.7 s for any. None for the first that has something
@@ -45,6 +47,12 @@ pub(super) fn waits(
             0 => wait.saturating_add(later),
             _ => wait,
         })
+}
+
+/// Is this question for all that a worker needs to know to start copying, and not for the note alone? The first is not:
+/// where all start at once, the fork has not begun. Where thousands ask for long, none is.
+pub(super) fn asks_for_all(question: usize, workers: &[WorkerLoad]) -> bool {
+    question > 0 && workers.len() <= FEW
 }
 
 #[cfg(test)]
@@ -84,5 +92,22 @@ mod tests {
         assert_eq!(all(5_002), Duration::from_micros(2_700_000 + 4_999 * 200));
         assert_eq!(all(5_003), Duration::from_micros(2_700_000));
         assert!((4..20_000).all(|number| all(number) < Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn few_workers_ask_for_all_from_the_second_question_on() {
+        let few = [WorkerLoad {
+            worker: 0,
+            objects: 1,
+            bytes: 0,
+            cost_ns: 0,
+        }];
+        let many = few.repeat(FEW + 1);
+        assert_eq!(
+            [0, 1, 8].map(|q| asks_for_all(q, &few)),
+            [false, true, true]
+        );
+        assert!((0..20).all(|q| !asks_for_all(q, &many)));
+        assert!(asks_for_all(1, &many[1..]));
     }
 }

@@ -18,7 +18,7 @@ use super::damage::refuse_lost;
 use super::document::{refuse_part, understand_plan};
 use super::evidence::{judge_all, look_at_places, refuse_strangers, source_changed};
 use super::site::Site;
-use super::turn::waits;
+use super::turn::{asks_for_all, waits};
 
 /// Spreads a planned fork over `workers` workers. What an earlier attempt has done, as its receipts
 /// prove, is counted and left out. Writes nothing.
@@ -190,12 +190,41 @@ pub async fn run_slice(
     let site = understood.site(stores)?.by_plan(options.plan_at.as_ref());
     let metadata = || understood.metadata();
     let look = || look_for_finished(stores, &tasks, progress);
+    let begins = waits(&plan.workers, slice).next().is_none();
+    // Whoever has just begun takes the note back where it finds the mark of a cleaner.
+    let refuse_marked = async |has_waited| match has_waited {
+        true => site.refuse_marked().await,
+        false => site.refuse_given_up().await,
+    };
+    // At once: on a cloud each answer takes tens of milliseconds, and a fork may have thousands of workers.
+    let look_at_all = async |has_waited| {
+        tokio::join!(
+            site.is_committed(metadata),
+            site.is_under_way(),
+            refuse_marked(has_waited),
+            site.journal(),
+            look(),
+            async { begins && site.is_empty().await },
+        )
+    };
     // Most workers of a fork come at once, when there is nothing to see but that it has not begun.
-    let mut has_waited = false;
-    for wait in waits(&plan.workers, slice) {
+    let (mut has_waited, mut seen) = (false, None);
+    for (question, wait) in waits(&plan.workers, slice).enumerate() {
+        if tasks.is_empty() {
+            break;
+        }
         let asked = Instant::now();
         // What else is wrong, the look tells.
-        if tasks.is_empty() || !matches!(site.is_under_way().await, Ok(false)) {
+        let has_not_begun = match asks_for_all(question, &plan.workers) {
+            false => matches!(site.is_under_way().await, Ok(false)),
+            true => {
+                let all = look_at_all(true).await;
+                let nothing = matches!((&all.0, &all.1), (Ok(false), Ok(false)));
+                seen = (!nothing).then_some(all);
+                nothing
+            }
+        };
+        if !has_not_begun {
             break;
         }
         has_waited = true;
@@ -204,19 +233,10 @@ pub async fn run_slice(
             () = cancel.cancelled() => cancel.check()?,
         }
     }
-    // Whoever has just begun takes the note back where it finds the mark of a cleaner.
-    let refuse_marked = async || match has_waited {
-        true => site.refuse_marked().await,
-        false => site.refuse_given_up().await,
+    let (committed, under_way, marked, journal, there, is_empty) = match seen {
+        Some(seen) => seen,
+        None => look_at_all(has_waited).await,
     };
-    // At once: on a cloud each answer takes tens of milliseconds, and a fork may have thousands of workers.
-    let (committed, under_way, marked, journal, there) = tokio::join!(
-        site.is_committed(metadata),
-        site.is_under_way(),
-        refuse_marked(),
-        site.journal(),
-        look()
-    );
     if committed? {
         return found_committed(stores, &tasks, report).await;
     }
@@ -229,7 +249,7 @@ pub async fn run_slice(
         true => (journal?, there?),
         false => {
             // Looked at again: what was there before the fork began may have gone.
-            let begun = match site.begin(&understood.places, look).await {
+            let begun = match site.begin(&understood.places, is_empty, look).await {
                 // What is in the way may be this very fork, which others have made and committed since the look.
                 Err(e) if e.kind() == ErrorKind::Refused && site.is_committed(metadata).await? => {
                     return found_committed(stores, &tasks, report).await;

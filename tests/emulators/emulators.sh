@@ -25,6 +25,8 @@
 #   EMU_HOME     where installs live   (default ${XDG_CACHE_HOME:-$HOME/.cache}/forkpoint-emulators)
 #   EMU_STATE    pids, data, logs; one set of emulators for each (default ${TMPDIR:-/tmp}/forkpoint-emulators-$UID)
 #   EMU_TIMEOUT  seconds to wait for one emulator (default 60)
+#   EMU_S3_VOLUME_MB  megabytes of a volume of SeaweedFS (default 64); for measurements 2048: while a new one is made, a
+#                     few writes wait for 0.2 or 1 s
 #   EMU_GCS_BACKEND   memory|filesystem (default memory)
 #   EMU_AZURE_PERSIST memory|disk       (default memory)
 #   FORKPOINT_TEST_BUCKETS  buckets and containers to make in each (default "emu-a emu-b")
@@ -39,6 +41,7 @@ MOTO_VERSION=5.2.5            # PyPI moto[server,s3]
 EMU_HOME=${EMU_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/forkpoint-emulators}
 EMU_STATE=${EMU_STATE:-${TMPDIR:-/tmp}/forkpoint-emulators-$(id -u)}
 EMU_TIMEOUT=${EMU_TIMEOUT:-60}
+EMU_S3_VOLUME_MB=${EMU_S3_VOLUME_MB:-64}
 EMU_GCS_BACKEND=${EMU_GCS_BACKEND:-memory}
 EMU_AZURE_PERSIST=${EMU_AZURE_PERSIST:-memory}
 
@@ -312,7 +315,7 @@ JSON
   GOMAXPROCS=${GOMAXPROCS:-2} GOMEMLIMIT=${GOMEMLIMIT:-2GiB} launch s3 "$EMU_HOME/seaweedfs/bin/weed" -logtostderr=true server \
     -dir="$dir/data" -ip=127.0.0.1 -ip.bind=127.0.0.1 \
     -master.telemetry=false -master.port="${p[0]}" -master.port.grpc="${p[1]}" \
-    -master.volumeSizeLimitMB=64 -master.electionTimeout=1s \
+    -master.volumeSizeLimitMB="$EMU_S3_VOLUME_MB" -master.electionTimeout=1s \
     -volume.port="${p[2]}" -volume.port.grpc="${p[3]}" -volume.max=300 -volume.minFreeSpace=1 \
     -filer -filer.port="${p[4]}" -filer.port.grpc="${p[5]}" -filer.localSocket="$dir/filer.sock" \
     -s3 -s3.port="${p[6]}" -s3.port.grpc="${p[7]}" -s3.localSocket="$dir/s3.sock" \
