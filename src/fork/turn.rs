@@ -10,15 +10,16 @@ use std::time::Duration;
 use crate::restore::{Slice, WorkerLoad};
 
 /// From one question to the next, on a store that answers sooner: to begin takes four answers, one after the other.
-const EVERY_MS: [u64; 9] = [20, 20, 20, 20, 20, 40, 80, 160, 320];
+const EVERY_MS: [u64; 11] = [5, 5, 10, 20, 20, 20, 20, 40, 80, 160, 320];
 /// Each worker asks once more than the one before it, up to so many times, at this distance.
 const MORE_MS: u64 = 200;
 const MORE: usize = 10;
 /// Between the second questions of two workers, so that thousands do not come at once: 5,000 a second.
 const APART_MICROS: u64 = 200;
 const AT_ONCE: usize = 5_000;
-/// So many workers may ask for more than they must to start an answer sooner.
+/// So many workers may ask for more than they must to start an answer sooner, where that is worth it.
 const FEW: usize = 32;
+const LONG: Duration = Duration::from_millis(10);
 
 /// The times from one question whether the fork has begun to the next, as long as it has not; then it is this worker's
 /// turn: after 0.7 s for the second, 2.7 s for the twelfth and 3.7 s for any. None for the first that has something
@@ -49,10 +50,10 @@ pub(super) fn waits(
         })
 }
 
-/// Is this question for all that a worker needs to know to start copying, and not for the note alone? The first is not:
-/// where all start at once, the fork has not begun. Where thousands ask for long, none is.
-pub(super) fn asks_for_all(question: usize, workers: &[WorkerLoad]) -> bool {
-    question > 0 && workers.len() <= FEW
+/// Is the next question for all that a worker needs to know to start copying, and not for the note alone? Where the last
+/// `answer` took long, it spares another one. Not where thousands ask.
+pub(super) fn asks_for_all(answer: Duration, workers: &[WorkerLoad]) -> bool {
+    answer >= LONG && workers.len() <= FEW
 }
 
 #[cfg(test)]
@@ -76,9 +77,9 @@ mod tests {
         for number in 0..4 {
             assert_eq!(of(number), []);
         }
-        let every = [20, 20, 20, 20, 40, 80, 160, 320].map(Duration::from_millis);
-        assert_eq!(of(4)[0], Duration::from_micros(20_200));
-        assert_eq!(of(4)[1..], every);
+        let every = EVERY_MS[1..].iter().map(|ms| Duration::from_millis(*ms));
+        assert_eq!(of(4)[0], Duration::from_micros(5_200));
+        assert!(of(4).into_iter().skip(1).eq(every));
     }
 
     #[test]
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn few_workers_ask_for_all_from_the_second_question_on() {
+    fn few_workers_ask_for_all_where_answers_take_long() {
         let few = [WorkerLoad {
             worker: 0,
             objects: 1,
@@ -103,11 +104,11 @@ mod tests {
             cost_ns: 0,
         }];
         let many = few.repeat(FEW + 1);
-        assert_eq!(
-            [0, 1, 8].map(|q| asks_for_all(q, &few)),
-            [false, true, true]
-        );
-        assert!((0..20).all(|q| !asks_for_all(q, &many)));
-        assert!(asks_for_all(1, &many[1..]));
+        let of = |workers: &[WorkerLoad]| {
+            [0, 9, 10, 300].map(|ms| asks_for_all(Duration::from_millis(ms), workers))
+        };
+        assert_eq!(of(&few), [false, false, true, true]);
+        assert_eq!(of(&many[1..]), [false, false, true, true]);
+        assert_eq!(of(&many), [false; 4]);
     }
 }

@@ -2,6 +2,8 @@
 //! same with one worker and no document.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use crate::clock;
@@ -208,14 +210,14 @@ pub async fn run_slice(
         )
     };
     // Most workers of a fork come at once, when there is nothing to see but that it has not begun.
-    let (mut has_waited, mut seen) = (false, None);
-    for (question, wait) in waits(&plan.workers, slice).enumerate() {
+    let (mut has_waited, mut seen, mut answer) = (false, None, Duration::ZERO);
+    for wait in waits(&plan.workers, slice) {
         if tasks.is_empty() {
             break;
         }
         let asked = Instant::now();
         // What else is wrong, the look tells.
-        let has_not_begun = match asks_for_all(question, &plan.workers) {
+        let has_not_begun = match asks_for_all(answer, &plan.workers) {
             false => matches!(site.is_under_way().await, Ok(false)),
             true => {
                 let all = look_at_all(true).await;
@@ -228,8 +230,9 @@ pub async fn run_slice(
             break;
         }
         has_waited = true;
+        answer = asked.elapsed();
         tokio::select! {
-            () = clock::sleep(wait.saturating_sub(asked.elapsed())) => {}
+            () = clock::sleep(wait.saturating_sub(answer)) => {}
             () = cancel.cancelled() => cancel.check()?,
         }
     }

@@ -22,7 +22,7 @@ pub enum Slice {
 struct Document<'a> {
     workers: Vec<Given>,
     #[serde(borrow)]
-    tasks: &'a RawValue,
+    tasks: Vec<&'a RawValue>,
 }
 
 /// A worker, or a task as far as its worker.
@@ -37,18 +37,18 @@ pub(super) fn cut(document: &[u8], worker: u32) -> serde_json::Result<Vec<u8>> {
     let Document { workers, tasks } = serde_json::from_slice(document)?;
     let all = workers.iter().map(|w| w.worker);
     let others: HashSet<u32> = all.filter(|other| *other != worker).collect();
-    let text = tasks.get();
-    // Inside the document, of which it is a piece.
-    let start = (text.as_ptr() as usize).saturating_sub(document.as_ptr() as usize);
-    let (before, after) = (
-        document.get(..start).unwrap_or_default(),
-        document.get(start + text.len()..).unwrap_or_default(),
-    );
+    let (Some(first), Some(last)) = (tasks.first(), tasks.last()) else {
+        return Ok(document.to_vec());
+    };
+    // They are pieces of the document.
+    let place = |text: &str| (text.as_ptr() as usize).saturating_sub(document.as_ptr() as usize);
+    let (start, end) = (place(first.get()), place(last.get()) + last.get().len());
+    let before = document.get(..start).unwrap_or_default();
+    let after = document.get(end..).unwrap_or_default();
     let mut own = Vec::with_capacity(before.len() + after.len());
     own.extend_from_slice(before);
-    own.push(b'[');
     let mut is_first = true;
-    for task in serde_json::from_str::<Vec<&RawValue>>(text)? {
+    for task in tasks {
         let Given { worker } = serde_json::from_str(task.get())?;
         if others.contains(&worker) {
             continue;
@@ -59,7 +59,6 @@ pub(super) fn cut(document: &[u8], worker: u32) -> serde_json::Result<Vec<u8>> {
         is_first = false;
         own.extend_from_slice(task.get().as_bytes());
     }
-    own.push(b']');
     own.extend_from_slice(after);
     Ok(own)
 }
