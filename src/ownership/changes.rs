@@ -32,6 +32,7 @@ pub(super) fn changes(
             NeedReason::Pinned { name, .. } => {
                 changes.push(format!("remove the pin: forkpoint pin rm {} {name}", own.directory));
             }
+            NeedReason::ForkedTo { given_up: Some(way_on), .. } => changes.push(way_on.clone()),
             NeedReason::ForkedTo { destination, pin, plan, .. } => {
                 changes.extend(of_fork(&own.directory, destination, pin.as_ref(), plan.as_ref()));
             }

@@ -49,7 +49,7 @@ pub use need::NeedReason;
 pub use outlook::{CleanOutlook, ObjectOutlook, clean_outlook, object_outlook};
 pub use pin::{PinRequest, is_pinned_as, pin, pins, refuse_destination, snapshot_is_there, unpin};
 pub(crate) use pin::{announce, is_pinned_by};
-pub(crate) use record::marks_in;
+pub(crate) use record::{BEING_GIVEN_UP, marks_in};
 pub use record::{Claim, MARK_MARGIN_MS, Mark, MarkedFork, Pin, PinningFork, Restore};
 pub use registry::{Handed, RegistryError, SharedObject, SharedStateRegistry, Subsumed};
 pub use release::{claimed_with, release};

@@ -59,6 +59,9 @@ pub enum NeedReason {
         /// The plan that its workers go by, if that is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         plan: Option<Location>,
+        /// How it is given up to its end, where somebody has begun to.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        given_up: Option<String>,
     },
     /// A job was started from it and has not completed a checkpoint of its own since.
     Restoring {

@@ -138,6 +138,10 @@ pub struct Mark {
     pub fork: Option<MarkedFork>,
 }
 
+/// What is said of a fork of which there is such a mark.
+pub(crate) const BEING_GIVEN_UP: &str =
+    "being given up: a `forkpoint abandon` is at work, or was stopped before its end";
+
 /// Which fork is given up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkedFork {
@@ -152,19 +156,30 @@ pub struct MarkedFork {
 impl MarkedFork {
     /// The error of whoever meets its mark, which is `at`.
     pub(crate) fn given_up(&self, at: &Location) -> Error {
+        Error::refused(format!("fork {} to here is {BEING_GIVEN_UP}", self.fork_id)).hint(format!(
+            "{}; after that the place is free for a fork again",
+            self.way_on(at, None)
+        ))
+    }
+
+    /// How it is given up to its end, of which the mark `at` was found.
+    pub(crate) fn way_on(&self, at: &Location, plan: Option<&Location>) -> String {
         let MarkedFork {
-            fork_id,
             source,
             destination,
+            ..
         } = self;
-        Error::refused(format!(
-            "fork {fork_id} to here is being given up: a `forkpoint abandon` is at work, or was stopped before its end"
-        ))
-        .hint(format!(
-            "wait until it has ended; if it was stopped, `forkpoint abandon PLAN --apply` (with --never-used, if it was run so) \
-             goes on with it and removes its mark ({at}) last; if the plan is lost, `forkpoint plan {source} {destination} --workers 1 --out PLAN` makes \
-             one; after that the place is free for a fork again"
-        ))
+        let lost = match plan {
+            Some(_) => String::new(),
+            None => format!(
+                "; if the plan is lost, `forkpoint plan {source} {destination} --workers 1 --out PLAN` makes one"
+            ),
+        };
+        let plan = plan.map_or_else(|| "PLAN".to_string(), Location::to_string);
+        format!(
+            "wait until it has ended; if it was stopped, `forkpoint abandon {plan} --apply` (with --never-used, if it was run so) \
+             goes on with it and removes its mark ({at}) last{lost}"
+        )
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod records;
 
+pub use records::Records;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -13,7 +15,6 @@ use tokio::sync::Semaphore;
 
 use crate::error::{ErrorKind, Result};
 use crate::progress::Progress;
-use crate::restore::Attempt;
 use crate::snapshot::{
     CommitObject, DeclaredSize, Kind, METADATA_LIMIT_BYTES, Snapshot, format_of,
 };
@@ -24,7 +25,6 @@ use super::evidence::{MissingEvidence, MissingReason};
 use super::identity::{SnapshotId, job_of_savepoint};
 use super::layout::Place;
 use super::names::{Names, ObjectId, is_odd, split};
-use super::record::{Claim, Mark, Pin, Restore};
 
 /// Commit objects read at once.
 const READS_AT_ONCE: usize = 16;
@@ -79,21 +79,6 @@ pub struct Node {
     pub meant: Box<[ObjectId]>,
     /// Objects that lie outside of all roots that were looked at.
     pub outside: u32,
-}
-
-/// What other parties have written down about snapshots, by the snapshot's folder.
-#[derive(Debug, Clone, Default)]
-pub struct Records {
-    /// Named reasons to keep.
-    pub pins: Vec<(Location, Pin)>,
-    /// Who took a snapshot over.
-    pub claims: Vec<(Location, Claim)>,
-    /// Who was started from a snapshot.
-    pub restores: Vec<(Location, Restore)>,
-    /// What cleaners are about to delete, by the job's folder, with the place of the mark.
-    pub marks: Vec<(Location, Location, Mark)>,
-    /// Forks under way, by the folder of the new snapshot.
-    pub forks: Vec<(Location, Attempt)>,
 }
 
 /// All that is known of some roots.

@@ -218,6 +218,7 @@ pub(crate) fn recorded_needs(survey: &Survey, node: &Node, now: u64) -> Vec<Need
                 destination: fork.destination.clone(),
                 pin: Some(pin.name.clone()),
                 plan: fork.plan.clone(),
+                given_up: records.giving_up(&fork.fork_id, fork.plan.as_ref()),
             }),
             None => needs.push(NeedReason::Pinned {
                 name: pin.name.clone(),
@@ -237,6 +238,7 @@ pub(crate) fn recorded_needs(survey: &Survey, node: &Node, now: u64) -> Vec<Need
                 destination: to.parent().unwrap_or_else(|| to.clone()),
                 pin: None,
                 plan: fork.plan.clone(),
+                given_up: records.giving_up(&fork.fork_id, fork.plan.as_ref()),
             });
         }
     }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::ownership::{
-    Answer, Class, CleanOutlook, MIN_AGE_MS, NO_RULE, NeedReason, ObjectOutlook, ObjectVerdict,
-    Verdict, human_millis,
+    Answer, BEING_GIVEN_UP, Class, CleanOutlook, MIN_AGE_MS, NO_RULE, NeedReason, ObjectOutlook,
+    ObjectVerdict, Verdict, human_millis,
 };
 
 use crate::store::Location;
@@ -258,10 +258,12 @@ fn reason_text(reason: &NeedReason, objects: u64) -> String {
         NeedReason::ForkedTo {
             fork_id,
             destination,
+            given_up,
             ..
-        } => {
-            format!("fork {fork_id} to {destination} reads it, or was left half done")
-        }
+        } => match given_up {
+            None => format!("fork {fork_id} to {destination} reads it, or was left half done"),
+            Some(_) => format!("fork {fork_id} to {destination} is {BEING_GIVEN_UP}"),
+        },
         NeedReason::Restoring { job, mode } => {
             format!(
                 "job {job} was started from it ({mode}) and has completed no checkpoint of its own since"

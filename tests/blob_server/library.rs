@@ -445,10 +445,10 @@ async fn a_scrub_while_a_lost_blob_is_sent_again_counts_on_no_damaged_object() {
     }
 }
 
-/// A thousand jobs come back in seconds; a figure for those who ask for it.
+/// How long a thousand jobs take to come back, for those who ask for it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures"]
-async fn a_thousand_jobs_recover_in_seconds() {
+async fn a_thousand_jobs_recover() {
     let lab = Lab::new();
     let server = lab.open(lab.config()).await;
     for n in 0..1000u64 {
@@ -468,7 +468,6 @@ async fn a_thousand_jobs_recover_in_seconds() {
     let took = began.elapsed();
     println!("1000 jobs recovered in {took:?}: {report:?}");
     assert_eq!(report.jobs, 1000);
-    assert!(took < Duration::from_secs(10), "{took:?}");
     drop(server);
 }
 

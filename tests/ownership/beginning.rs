@@ -1,46 +1,21 @@
 //! Workers of one fork that start at once: the first begins it, and where it does not come or stops half-way, another does.
 
-use crate::fault::{Action, FaultServer, Gate, Kind, Rule};
-use crate::support::{at, synthetic};
+use crate::fault::{Action, Gate, Kind, Rule};
+use crate::planned::Planned;
+use crate::support::at;
 use bytes::Bytes;
 use forkpoint::fork::{
-    CommitOptions, CommitOutcome, ForkRequest, RunOptions, RunReport, Slice, commit, plan,
-    plan_workers, run_slice,
+    CommitOptions, CommitOutcome, RunOptions, RunReport, Slice, commit, run_slice,
 };
 use forkpoint::ownership::Access;
 use forkpoint::progress::{Cancel, Silent};
-use forkpoint::restore::{CostModel, RestorePlan};
-use forkpoint::store::{Location, Stores};
+use forkpoint::restore::RestorePlan;
+use forkpoint::store::Stores;
 use forkpoint::verify::verify;
 use forkpoint::{ErrorKind, Result};
 use futures::future::join_all;
 
-/// A fork that nobody has begun.
-struct Planned {
-    server: FaultServer,
-    snapshot: Location,
-    target: Location,
-    plan: RestorePlan,
-}
-
 impl Planned {
-    async fn new(objects: usize, workers: u32) -> Planned {
-        let server = FaultServer::start().await;
-        let stores = server.stores();
-        let snapshot = synthetic::lay(&stores, &at("s3://one/original"), objects, 50).await;
-        let target = at("s3://two/fork");
-        let request = ForkRequest::new(snapshot.clone(), target.clone());
-        let planned = plan(&stores, &request, &Silent).await.unwrap();
-        let cost = CostModel::default();
-        let plan = plan_workers(&stores, &planned, workers, &cost, &Silent).await;
-        Planned {
-            server,
-            snapshot,
-            target,
-            plan: plan.unwrap(),
-        }
-    }
-
     fn stores(&self) -> Stores {
         self.server.stores()
     }

@@ -4,13 +4,16 @@
 use std::time::Duration;
 
 use crate::fault::{Action, FaultServer, Gate, Kind, Rule, Service};
-use crate::support::{at, synthetic};
+use crate::planned::Planned;
+use crate::support::at;
 use forkpoint::fork::{
     AbandonOptions, CommitOptions, CommitOutcome, ForkRequest, RunOptions, Slice, abandon, commit,
-    fork, plan, plan_workers, run_slice,
+    fork, run_slice,
 };
+use forkpoint::ownership::{Lineage, judge, survey};
 use forkpoint::progress::{Cancel, Silent};
-use forkpoint::restore::{CostModel, RestorePlan};
+use forkpoint::report::why_text;
+use forkpoint::restore::RestorePlan;
 use forkpoint::store::{Location, Stores};
 use forkpoint::verify::verify;
 use forkpoint::{Error, ErrorKind};
@@ -47,20 +50,18 @@ impl Ready {
 
     /// Before any worker has begun.
     async fn planned() -> Ready {
-        let server = FaultServer::start().await;
-        let stores = server.stores();
-        let snapshot = synthetic::lay(&stores, &at("s3://one/original"), OBJECTS, 50).await;
-        let target = at("s3://two/fork");
-        let request = ForkRequest::new(snapshot.clone(), target.clone());
-        let planned = plan(&stores, &request, &Silent).await.unwrap();
-        let cost = CostModel::default();
-        let plan = plan_workers(&stores, &planned, 1, &cost, &Silent).await;
-        Ready {
+        let Planned {
             server,
-            stores,
             snapshot,
             target,
-            plan: plan.unwrap(),
+            plan,
+        } = Planned::new(OBJECTS, 1).await;
+        Ready {
+            stores: server.stores(),
+            server,
+            snapshot,
+            target,
+            plan,
         }
     }
 
@@ -468,6 +469,49 @@ async fn what_a_slow_abandon_removes_is_never_the_file_of_a_new_fork() {
             assert_eq!(ready.left(), [] as [String; 0]);
             assert!(ready.start(Does::Fork).await.unwrap().unwrap());
             ready.check(true, "a fork after a slow abandon").await;
+        })
+        .await;
+}
+
+/// Who looks at it where an `abandon` was killed learns that, and is not sent to `commit`, which would refuse.
+#[tokio::test]
+async fn whoever_looks_at_a_fork_that_is_half_given_up_is_told_to_go_on_with_that() {
+    let ways = async |ready: &Ready| {
+        let roots = ["s3://one", "s3://two"].map(at);
+        let seen = survey(&ready.stores, &roots, &Silent).await.unwrap();
+        let lineage = Lineage::new(&seen);
+        let node = seen.find(&ready.snapshot).unwrap();
+        why_text(&judge(&lineage, node, seen.taken_at).unwrap())
+    };
+    LocalSet::new()
+        .run_until(async {
+            let mut killed = 0;
+            for calls in 0.. {
+                let ready = Ready::new().await;
+                let before = ways(&ready).await;
+                assert!(before.contains("forkpoint commit"), "{before}");
+                assert!(!before.contains("given up:"), "{before}");
+                let Some((_, running)) = ready.stopped_at(Does::Abandon, calls).await else {
+                    break;
+                };
+                running.abort();
+                assert!(running.await.unwrap_err().is_cancelled());
+                let is_mark = |key: &String| key.contains("going/abandon-");
+                let mut keys = ready.server.keys(Service::S3, "two").into_iter();
+                if keys.any(|key| is_mark(&key)) {
+                    killed += 1;
+                    let said = ways(&ready).await;
+                    assert!(!said.contains("forkpoint commit"), "{said}");
+                    if !said.contains("deletable") {
+                        assert!(said.contains("being given up"), "{said}");
+                        assert!(said.contains("`forkpoint abandon PLAN --apply`"), "{said}");
+                    }
+                }
+                ready
+                    .check(false, &format!("killed before call {calls}"))
+                    .await;
+            }
+            assert!(killed > 3, "{killed}");
         })
         .await;
 }

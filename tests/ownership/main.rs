@@ -17,6 +17,7 @@ mod guessed;
 mod lineage;
 mod odd_names;
 mod plan_files;
+mod planned;
 mod races;
 mod reports;
 #[path = "../support/mod.rs"]

@@ -5,12 +5,41 @@ use crate::restore::{Attempt, ways_on};
 use crate::store::Location;
 
 use super::super::evidence::{MissingEvidence, MissingReason};
-use super::super::record::{self, Pin, RECORD_LIMIT_BYTES, RecordName};
+use super::super::record::{
+    self, BEING_GIVEN_UP, Claim, Mark, Pin, RECORD_LIMIT_BYTES, RecordName, Restore,
+};
 use super::Surveyor;
+
+/// What other parties have written down about snapshots, by the snapshot's folder.
+#[derive(Debug, Clone, Default)]
+pub struct Records {
+    /// Named reasons to keep.
+    pub pins: Vec<(Location, Pin)>,
+    /// Who took a snapshot over.
+    pub claims: Vec<(Location, Claim)>,
+    /// Who was started from a snapshot.
+    pub restores: Vec<(Location, Restore)>,
+    /// What cleaners are about to delete, by the job's folder, with the place of the mark.
+    pub marks: Vec<(Location, Location, Mark)>,
+    /// Forks under way, by the folder of the new snapshot.
+    pub forks: Vec<(Location, Attempt)>,
+}
+
+impl Records {
+    /// How a fork is given up to its end, if there is a mark of somebody who has begun to. `plan`: its plan, if that is
+    /// known.
+    pub(crate) fn giving_up(&self, fork_id: &str, plan: Option<&Location>) -> Option<String> {
+        self.marks.iter().find_map(|(_, at, mark)| {
+            let fork = mark.fork.as_ref().filter(|f| f.fork_id == fork_id)?;
+            Some(fork.way_on(at, plan))
+        })
+    }
+}
 
 impl Surveyor<'_> {
     /// Reads all records that were listed.
     pub(super) async fn read_records(&mut self) -> Result<()> {
+        let mut notes = Vec::new();
         for at in std::mem::take(&mut self.records) {
             let name = RecordName::of(&at);
             if name == RecordName::Other {
@@ -41,17 +70,7 @@ impl Surveyor<'_> {
                 RecordName::Mark(of) => record::decode(&bytes, &at)
                     .map(|mark| records.marks.push((of, at.clone(), mark))),
                 RecordName::ForkNote(of) => record::decode::<Attempt>(&bytes, &at).map(|attempt| {
-                    let by = match &attempt.plan {
-                        Some(plan) => format!(", by plan {plan}"),
-                        None => String::new(),
-                    };
-                    let detail = format!("fork {} of {}{by}", attempt.fork_id, attempt.source);
-                    let root = of.parent().unwrap_or_else(|| of.clone());
-                    let ways = ways_on(&attempt.source, &root, attempt.plan.as_ref());
-                    let mut missing =
-                        MissingEvidence::new(at.clone(), MissingReason::ForkUnderWay, detail);
-                    missing.way_on = Some(format!("wait for it, or {ways}"));
-                    self.s.missing.push(missing);
+                    notes.push((at.clone(), of.clone(), attempt.clone()));
                     records.forks.push((of, attempt));
                 }),
                 RecordName::Other => Ok(()),
@@ -60,7 +79,38 @@ impl Surveyor<'_> {
                 self.miss(&at, MissingReason::DamagedRecord, &e);
             }
         }
+        // Whether somebody gives a fork up is known only now.
+        for (at, of, attempt) in notes {
+            let missing = self.under_way(at, &of, &attempt);
+            self.s.missing.push(missing);
+        }
         Ok(())
+    }
+
+    /// What a fork to the folder `of` will come to is not known yet; its note lies at `at`.
+    fn under_way(&self, at: Location, of: &Location, attempt: &Attempt) -> MissingEvidence {
+        let Attempt {
+            fork_id,
+            source,
+            plan,
+            ..
+        } = attempt;
+        let by = plan
+            .as_ref()
+            .map_or_else(String::new, |plan| format!(", by plan {plan}"));
+        let (state, way_on) = match self.s.records.giving_up(fork_id, plan.as_ref()) {
+            Some(way_on) => (format!(", which is {BEING_GIVEN_UP}"), way_on),
+            None => {
+                let root = of.parent().unwrap_or_else(|| of.clone());
+                let ways = ways_on(source, &root, plan.as_ref());
+                (String::new(), format!("wait for it, or {ways}"))
+            }
+        };
+        let detail = format!("fork {fork_id} of {source}{by}{state}");
+        MissingEvidence {
+            way_on: Some(way_on),
+            ..MissingEvidence::new(at, MissingReason::ForkUnderWay, detail)
+        }
     }
 
     /// Whoever wrote a record has removed it since it was listed. What came in between is not listed, and may use
