@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::restore::Task;
-use crate::store::{Location, Stores};
+use crate::store::{Location, Stores, shell_word};
 
 /// The error of a fork whose commit object is there, while what `task` has made is not.
 pub(super) fn lost(snapshot: &Location, directory: &Location, task: &Task) -> Error {
@@ -11,15 +11,16 @@ pub(super) fn lost(snapshot: &Location, directory: &Location, task: &Task) -> Er
         destination,
         ..
     } = task;
+    let [from, to, fork] = [source, destination, snapshot].map(shell_word);
     Error::corrupt(format!(
         "the fork was written but is not proved: it is damaged, {destination} is not there"
     ))
     .at(snapshot)
     .hint(format!(
-        "start no job from it as it is. If the original is intact, `forkpoint duplicate {source} {destination}` brings this \
-         file back (`forkpoint verify {snapshot}` names all that are missing), then run the same command again; or fork to \
+        "start no job from it as it is. If the original is intact, `forkpoint duplicate {from} {to}` brings this \
+         file back (`forkpoint verify {fork}` names all that are missing), then run the same command again; or fork to \
          another destination. If it shall go, whoever owns the destination ends the jobs that use it (`forkpoint why \
-         {snapshot}` names them) and then removes the commit object in {directory}"
+         {fork}` names them) and then removes the commit object in {directory}"
     ))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::snapshot::RestoreMode;
-use crate::store::Location;
+use crate::store::{Location, shell_word};
 
 use super::evidence::{MissingEvidence, next_steps};
 use super::identity::SnapshotId;
@@ -27,10 +27,10 @@ pub(super) fn changes(
             )),
             NeedReason::MeantBy { snapshot, .. } => changes.push(format!(
                 "make an intact copy of {snapshot} with `forkpoint fork --look-in {}`, then remove the broken one",
-                own.directory
+                shell_word(&own.directory)
             )),
             NeedReason::Pinned { name, .. } => {
-                changes.push(format!("remove the pin: forkpoint pin rm {} {name}", own.directory));
+                changes.push(format!("remove the pin: forkpoint pin rm {} {name}", shell_word(&own.directory)));
             }
             NeedReason::ForkedTo { given_up: Some(way_on), .. } => changes.push(way_on.clone()),
             NeedReason::ForkedTo { destination, pin, plan, .. } => {
@@ -69,7 +69,7 @@ fn of_fork(
     pin: Option<&String>,
     plan: Option<&Location>,
 ) -> Vec<String> {
-    if let Some(plan) = plan {
+    if let Some(plan) = plan.map(shell_word) {
         return vec![
             format!(
                 "finish the fork: forkpoint commit {plan}, after forkpoint run {plan} for each worker that is not done"
@@ -77,6 +77,7 @@ fn of_fork(
             format!("or give the fork up: forkpoint abandon {plan} --apply"),
         ];
     }
+    let (source, destination) = (shell_word(source), shell_word(destination));
     let mut ways = vec![
         format!(
             "finish the fork: forkpoint fork {source} {destination} (with the options it was begun with, such as --moved-from); \
@@ -97,8 +98,11 @@ fn of_fork(
 
 /// What ends the dependence of a job that was started from a snapshot.
 fn of_restore(source: &Location, job: &str, mode: RestoreMode) -> String {
-    let release =
-        format!("or it was never started: forkpoint claim --release {source} --job {job}");
+    let release = format!(
+        "or it was never started: forkpoint claim --release {} --job {}",
+        shell_word(source),
+        shell_word(job)
+    );
     match mode {
         RestoreMode::Claim => format!("job {job} completes a checkpoint; {release}"),
         RestoreMode::NoClaim => {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Progress;
 use crate::snapshot::{Kind, RestoreMode};
-use crate::store::Location;
+use crate::store::{Location, shell_word};
 
 use super::access::Access;
 use super::claimant::resolve;
@@ -369,9 +369,10 @@ fn refused(target: &Node, first: &Conflict, conflicts: usize, job: &str) -> Erro
         Conflict::ClaimedBy(holder) | Conflict::NeededByJob(holder, _) if is_called(job, holder) => {
             error.hint(format!(
                 "`{holder}` is not the location of a folder, so that it may be another job; if it means this one, \
-                 take that record back with `forkpoint claim --release {} --job {holder}` and name the job by its \
+                 take that record back with `forkpoint claim --release {} --job {}` and name the job by its \
                  location, {job}",
-                target.directory
+                shell_word(&target.directory),
+                shell_word(holder)
             ))
         }
         _ => error,

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::RestoreMode;
-use crate::store::{Location, OWN_FOLDER};
+use crate::store::{Location, OWN_FOLDER, shell_word};
 
 use super::access::Access;
 
@@ -164,18 +164,14 @@ impl MarkedFork {
 
     /// How it is given up to its end, of which the mark `at` was found.
     pub(crate) fn way_on(&self, at: &Location, plan: Option<&Location>) -> String {
-        let MarkedFork {
-            source,
-            destination,
-            ..
-        } = self;
+        let (source, destination) = (shell_word(&self.source), shell_word(&self.destination));
         let lost = match plan {
             Some(_) => String::new(),
             None => format!(
                 "; if the plan is lost, `forkpoint plan {source} {destination} --workers 1 --out PLAN` makes one"
             ),
         };
-        let plan = plan.map_or_else(|| "PLAN".to_string(), Location::to_string);
+        let plan = plan.map_or_else(|| "PLAN".to_string(), shell_word);
         format!(
             "wait until it has ended; if it was stopped, `forkpoint abandon {plan} --apply` (with --never-used, if it was run so) \
              goes on with it and removes its mark ({at}) last{lost}"

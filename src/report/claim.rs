@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::ownership::{ClaimReport, Pin};
 use crate::snapshot::RestoreMode;
-use crate::store::Location;
+use crate::store::{Location, shell_word};
 
 use super::text::{count, human_bytes, name};
 
@@ -116,8 +116,8 @@ pub fn released_text(
     for at in others {
         text.push_str(&format!(
             "  forkpoint claim --release {} --job {}\n",
-            name(at),
-            name(job)
+            name(shell_word(at)),
+            name(shell_word(job))
         ));
     }
     text

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Location, OWN_FOLDER, Stores};
+use crate::store::{Location, OWN_FOLDER, Stores, shell_word};
 
 /// The newest version of the note that is written and read.
 const VERSION: u32 = 1;
@@ -142,14 +142,16 @@ impl Attempt {
 
 /// How a fork of `source` to `root` that is half done comes to its end: finished, or given up.
 pub(crate) fn ways_on(source: &Location, root: &Location, plan: Option<&Location>) -> String {
-    match plan {
+    match plan.map(shell_word) {
         Some(plan) => format!(
             "finish it with `forkpoint commit {plan}` (after `forkpoint run {plan}` for each worker that is not done), give it \
              up with `forkpoint abandon {plan} --apply`"
         ),
         None => format!(
-            "finish it with `forkpoint fork {source} {root}` and the options it was begun with (`forkpoint run PLAN` and \
+            "finish it with `forkpoint fork {} {}` and the options it was begun with (`forkpoint run PLAN` and \
              `forkpoint commit PLAN` if it was begun with a plan), give it up with {}",
+            shell_word(source),
+            shell_word(root),
             give_up(source, root)
         ),
     }
@@ -157,6 +159,7 @@ pub(crate) fn ways_on(source: &Location, root: &Location, plan: Option<&Location
 
 /// How what is left of a fork is removed of which nothing else is known, on the word of whoever knows.
 pub(crate) fn give_up_unused(source: &Location, root: &Location) -> String {
+    let (source, root) = (shell_word(source), shell_word(root));
     format!(
         "`forkpoint plan {source} {root} --workers 1 --out PLAN --to-give-up` (with the options it was begun with, such as \
          --moved-from) and then `forkpoint abandon PLAN --apply --never-used`"
@@ -165,8 +168,28 @@ pub(crate) fn give_up_unused(source: &Location, root: &Location) -> String {
 
 /// How a fork whose plan is not known is given up.
 pub(crate) fn give_up(source: &Location, root: &Location) -> String {
+    let (source, root) = (shell_word(source), shell_word(root));
     format!(
         "`forkpoint plan {source} {root} --workers 1 --out PLAN` (with the options it was begun with, such as --moved-from) \
          and then `forkpoint abandon PLAN --apply`"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_can_be_copied_into_a_shell() {
+        let at = |text: &str| Location::parse(text).unwrap();
+        let (source, root) = (at("file:/my data/job/chk-1"), at("s3://b/it's"));
+        let said = ways_on(&source, &root, None);
+        let words = r#"`forkpoint fork 'file:/my data/job/chk-1' "s3://b/it's"`"#;
+        assert!(said.contains(words), "{said}");
+        let said = ways_on(&source, &root, Some(&at("file:/my plans/p")));
+        assert!(
+            said.contains("`forkpoint abandon 'file:/my plans/p' --apply`"),
+            "{said}"
+        );
+    }
 }

@@ -39,6 +39,7 @@ mod reach;
 mod receipt;
 mod relay;
 mod s3;
+mod shell;
 mod stat;
 mod stream;
 mod unfinished;
@@ -68,9 +69,10 @@ pub use options::Options;
 pub use probe::{ProbeOptions, ProbeReport, Timing};
 pub use receipt::Receipt;
 pub(crate) use receipt::same_tag;
+#[cfg(feature = "blob")]
+pub(crate) use shell::shell_word;
 pub use stat::Stat;
 pub use unfinished::{NoLog, Unfinished, UnfinishedLog};
-#[cfg(feature = "blob")]
 pub(crate) use upload::of_file;
 pub use upload::{Content, UploadOptions, Uploaded};
 
