@@ -14,7 +14,7 @@ use super::{Output, exit};
 ///
 /// Metadata is counted too, as deletion frees it: `fork`, `plan` and `verify` count only the files that it refers to.
 ///
-/// Exit code 4 if something could not be read.
+/// Exit code 4 if something could not be read, 1 if the store does not answer.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The folders below which jobs keep their checkpoints, such as s3://prod/ckpt.

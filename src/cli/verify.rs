@@ -10,7 +10,8 @@ use super::lookups::{Lookups, readable};
 use super::ui::Ui;
 use super::{Output, exit, location};
 
-/// Check that every file a snapshot needs is there with its size. Exit code 5 if not; 4 if something could not be read.
+/// Check that every file a snapshot needs is there with its size. Exit code 5 if not; 4 if some of them could
+/// not be looked at, 1 if the snapshot's metadata could not be read.
 ///
 /// A byte that has changed within a file is not seen so. --content reads every file and compares it with the digest
 /// in the manifest of a snapshot of forkpoint's own format; Flink's metadata has no digests, so name the snapshot

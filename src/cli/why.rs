@@ -26,7 +26,7 @@ use super::{Output, exit, location};
 /// by `clean`, and one that is deletable here may be kept by it, for its rules, --min-age, or as the newest of a job
 /// at work: the last line of the answer says which, for the rules that are given.
 ///
-/// Exit code 0: deletable; 3: kept; 4: unknown, evidence is missing.
+/// Exit code 0: deletable; 3: kept; 4: unknown, evidence is missing; 1: the store does not answer.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The snapshot's folder, such as s3://prod/ckpt/3f2a.../chk-42, or an object.

@@ -65,19 +65,25 @@ pub enum DeclaredSize {
     AtLeast(u64),
     /// The object is exactly so long.
     Exactly(u64),
+    /// The metadata contradicts itself; the largest size that it names.
+    Contradictory(u64),
 }
 
 impl DeclaredSize {
-    /// Both statements together. Two different exact sizes of one object contradict each
-    /// other; then the larger one holds as a lower bound, and the check against the store decides.
+    /// Both statements together, in whichever order there are more. Two different exact sizes of one object contradict
+    /// each other; then the larger one holds as a lower bound, and the check against the store decides.
     #[must_use]
     pub fn and(self, other: DeclaredSize) -> DeclaredSize {
-        use DeclaredSize::{AtLeast, Exactly, Unknown};
+        use DeclaredSize::{AtLeast, Contradictory, Exactly, Unknown};
         match (self, other) {
             (Unknown, x) | (x, Unknown) => x,
+            (AtLeast(a), AtLeast(b)) => AtLeast(a.max(b)),
             (Exactly(a), Exactly(b)) if a == b => Exactly(a),
             (Exactly(a), AtLeast(b)) | (AtLeast(b), Exactly(a)) if b <= a => Exactly(a),
-            (Exactly(a) | AtLeast(a), Exactly(b) | AtLeast(b)) => AtLeast(a.max(b)),
+            (
+                Exactly(a) | AtLeast(a) | Contradictory(a),
+                Exactly(b) | AtLeast(b) | Contradictory(b),
+            ) => Contradictory(a.max(b)),
         }
     }
 
@@ -86,7 +92,7 @@ impl DeclaredSize {
     pub fn allows(self, size: u64) -> bool {
         match self {
             DeclaredSize::Unknown => true,
-            DeclaredSize::AtLeast(n) => size >= n,
+            DeclaredSize::AtLeast(n) | DeclaredSize::Contradictory(n) => size >= n,
             DeclaredSize::Exactly(n) => size == n,
         }
     }
@@ -95,7 +101,9 @@ impl DeclaredSize {
     pub fn bytes(self) -> Option<u64> {
         match self {
             DeclaredSize::Unknown => None,
-            DeclaredSize::AtLeast(n) | DeclaredSize::Exactly(n) => Some(n),
+            DeclaredSize::AtLeast(n)
+            | DeclaredSize::Exactly(n)
+            | DeclaredSize::Contradictory(n) => Some(n),
         }
     }
 }
@@ -199,8 +207,18 @@ mod tests {
         assert_eq!(Unknown.and(Exactly(3)), Exactly(3));
         assert_eq!(AtLeast(5).and(AtLeast(3)), AtLeast(5));
         assert_eq!(Exactly(5).and(AtLeast(3)), Exactly(5));
-        assert_eq!(Exactly(5).and(AtLeast(7)), AtLeast(7));
-        assert_eq!(Exactly(5).and(Exactly(7)), AtLeast(7));
+        assert_eq!(Exactly(5).and(AtLeast(7)), Contradictory(7));
+        assert_eq!(Exactly(5).and(Exactly(7)), Contradictory(7));
+        let some = |of: fn(u64) -> super::DeclaredSize| [1, 2, 3].map(of);
+        let mut all = vec![Unknown];
+        all.extend([some(AtLeast), some(Exactly), some(Contradictory)].concat());
+        for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))) {
+            assert_eq!(a.and(b), b.and(a), "{a:?} {b:?}");
+            assert_eq!(a.and(a), a);
+            for c in &all {
+                assert_eq!(a.and(b).and(*c), a.and(b.and(*c)), "{a:?} {b:?} {c:?}");
+            }
+        }
     }
 
     #[test]

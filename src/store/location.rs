@@ -337,6 +337,10 @@ pub(crate) fn normalize(path: &str) -> Result<String, &'static str> {
     if is_normal {
         return Ok(trimmed.to_string());
     }
+    resolve(path)
+}
+
+fn resolve(path: &str) -> Result<String, &'static str> {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split(['/', '\\']) {
         match part {
@@ -460,6 +464,18 @@ mod tests {
 
     fn at(text: &str) -> Location {
         Location::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_path_that_needs_no_work_is_what_work_would_make_of_it() {
+        let mut paths = vec![String::new()];
+        for _ in 0..7 {
+            for path in std::mem::take(&mut paths) {
+                assert_eq!(normalize(&path), resolve(&path), "{path}");
+                paths.extend(["a", ".", "/", "\\"].map(|next| path.clone() + next));
+            }
+        }
+        assert_eq!(paths.len(), 4usize.pow(7));
     }
 
     #[test]
