@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ownership::{GivingUp, MarkedFork, SETTLE, remove_earlier};
+use crate::ownership::{GivingUp, MarkedFork, SETTLE, is_given_up, remove_earlier};
 use crate::progress::Progress;
 use crate::restore::RestorePlan;
 use crate::store::{Journal, Location, OWN_FOLDER, Stat, Stores};
@@ -57,6 +57,8 @@ pub struct AbandonReport {
     pub fork_id: String,
     /// This fork is under way; if not, there is nothing to remove.
     pub under_way: bool,
+    /// Another run gives it up, or was stopped before its end: nobody can go on with the fork, nor begin it again.
+    pub being_given_up: bool,
     /// It was done, not only said.
     pub applied: bool,
     /// Objects that are proved to be the fork's, with their sizes, sorted.
@@ -134,6 +136,7 @@ pub async fn abandon(
         destination: root.clone(),
         fork_id: fork_id.clone(),
         under_way: false,
+        being_given_up: false,
         applied: options.apply,
         own: Vec::new(),
         unproved: Vec::new(),
@@ -141,10 +144,13 @@ pub async fn abandon(
     let begun = match work.look().await? {
         Now::Begun(begun) => begun,
         now => {
+            if !options.apply {
+                report.being_given_up = is_given_up(stores, snapshot, fork_id).await?;
+            }
             // A run that was killed may have left a mark. Nobody removes anything of what is committed, nor of what
             // has no note any more.
             if options.apply && !matches!(now, Now::Committing) {
-                remove_earlier(stores, snapshot, &work.fork, options.settle).await?;
+                remove_earlier(stores, snapshot, &work.fork, options.settle, progress).await?;
             }
             if matches!(now, Now::NotBegun) {
                 work.refuse_left_over().await?;
@@ -170,7 +176,7 @@ pub async fn abandon(
             return refused.map(|()| report);
         }
         Ok(now) => {
-            mark.end(stores, options.settle).await?;
+            mark.end(stores, options.settle, progress).await?;
             if matches!(now, Now::NotBegun) {
                 work.refuse_left_over().await?;
                 work.remove_late_journal().await?;
@@ -189,7 +195,8 @@ pub async fn abandon(
     }
     work.remove_all(&begun, &mut report, &mark, progress)
         .await?;
-    work.end(&begun, &report, &mark, options.settle).await?;
+    work.end(&begun, &report, &mark, options.settle, progress)
+        .await?;
     Ok(report)
 }
 
@@ -397,6 +404,7 @@ impl Work<'_> {
         report: &AbandonReport,
         mark: &GivingUp,
         settle: Duration,
+        progress: &dyn Progress,
     ) -> Result<()> {
         let (stores, root) = (self.stores, &report.destination);
         stores.undo_unfinished(&begun.journal).await?;
@@ -413,7 +421,7 @@ impl Work<'_> {
         if report.unproved.is_empty() {
             mark.check(stores).await?;
             self.site.tidy(&begun.journal).await?;
-            mark.end(stores, settle).await?;
+            mark.end(stores, settle, progress).await?;
             self.site.remove_empty_folders().await;
         } else if report.own.is_empty() {
             // Nothing has gone, so that nothing keeps anybody from finishing it.

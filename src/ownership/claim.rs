@@ -1,5 +1,5 @@
 //! Claims and restores: which job was started from a snapshot, and whether it has taken it over. Decisions
-//! are pure ([`find_conflicts`]); the rest is I/O.
+//! are pure ([`find_conflicts`]); here is the I/O.
 
 use serde::Serialize;
 
@@ -10,18 +10,18 @@ use crate::store::{Location, shell_word};
 
 use super::access::Access;
 use super::claimant::resolve;
+use super::conflict::{Conflict, find_conflicts, shared_with};
 use super::evidence::{MissingEvidence, MissingReason, incomplete_error};
 use super::guess::needs_named_roots;
 use super::identity::{SnapshotId, is_called, same_job};
 use super::lineage::{Amount, Lineage};
-use super::need::NeedReason;
 use super::pin::{list, refuse_going, snapshot_is_there, tidy};
 use super::record::{
     self, Claim, RECORD_LIMIT_BYTES, RECORD_VERSION, Restore, claim_at, nonce, own_folder,
     restore_at,
 };
 use super::survey::{Node, Survey, survey};
-use super::verdict::{has_completed, lost_text, recorded_needs};
+use super::verdict::lost_text;
 
 /// A job is started from a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,109 +65,8 @@ pub struct ClaimReport {
     pub left_behind: Vec<Claimed>,
     /// What their deletion together would free.
     pub left_behind_freed: Amount,
-}
-
-/// Why a snapshot cannot be taken over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Conflict {
-    /// Another job has taken it over.
-    ClaimedBy(String),
-    /// Another job was started from it and still needs it.
-    NeededByJob(String, RestoreMode),
-    /// A snapshot of another job refers to objects of it.
-    UsedBy(SnapshotId, u64),
-    /// Somebody wants it kept, or a fork reads it.
-    Needed(String),
-}
-
-impl std::fmt::Display for Conflict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Conflict::ClaimedBy(job) => write!(f, "job {job} has claimed it"),
-            Conflict::NeededByJob(job, mode) => write!(
-                f,
-                "job {job} was started from it ({mode}) and still needs it"
-            ),
-            Conflict::UsedBy(snapshot, objects) => {
-                write!(
-                    f,
-                    "{snapshot} of job {} refers to {objects} of its objects",
-                    snapshot.job_name()
-                )
-            }
-            Conflict::Needed(why) => f.write_str(why),
-        }
-    }
-}
-
-/// What keeps `job` from being started from the snapshot at `node` in the given mode, at the time `now`.
-///
-/// Several jobs may depend on one snapshot as long as none has claimed it; a claim needs it alone.
-pub fn find_conflicts(
-    lineage: &Lineage<'_>,
-    node: usize,
-    job: &str,
-    mode: RestoreMode,
-    now: u64,
-) -> Vec<Conflict> {
-    let survey = lineage.survey();
-    let Some(own) = survey.nodes.get(node) else {
-        return Vec::new();
-    };
-    let mut conflicts = Vec::new();
-    for (_, claim) in survey
-        .records
-        .claims
-        .iter()
-        .filter(|(of, _)| *of == own.directory)
-    {
-        if !same_job(&claim.job, job) {
-            conflicts.push(Conflict::ClaimedBy(claim.job.clone()));
-        }
-    }
-    if mode != RestoreMode::Claim {
-        return conflicts;
-    }
-    for (_, restore) in survey
-        .records
-        .restores
-        .iter()
-        .filter(|(of, _)| *of == own.directory)
-    {
-        if !same_job(&restore.job, job)
-            && !has_completed(survey, own, &restore.job, restore.created_unix_ms)
-        {
-            conflicts.push(Conflict::NeededByJob(restore.job.clone(), restore.mode));
-        }
-    }
-    for (other, amount) in lineage.used_by(node) {
-        let Some(other) = survey.nodes.get(other) else {
-            continue;
-        };
-        let is_own = other.id.job == own.id.job && other.id.root == own.id.root;
-        if !is_own && !other.id.is_of_job(job) {
-            conflicts.push(Conflict::UsedBy(other.id.clone(), amount.objects));
-        }
-    }
-    for need in recorded_needs(survey, own, now) {
-        match need {
-            NeedReason::Pinned {
-                name, owner, why, ..
-            } => {
-                conflicts.push(Conflict::Needed(format!(
-                    "{owner} has pinned it as `{name}`: {why}"
-                )));
-            }
-            NeedReason::ForkedTo { destination, .. } => {
-                conflicts.push(Conflict::Needed(format!(
-                    "a fork to {destination} reads it"
-                )));
-            }
-            _ => {}
-        }
-    }
-    conflicts
+    /// Newer checkpoints of the same job that share objects with what was claimed: the new job may delete those.
+    pub endangered: Vec<Claimed>,
 }
 
 /// Older checkpoints of the snapshot's own job.
@@ -191,12 +90,13 @@ fn older_siblings<'s>(survey: &'s Survey, own: &Node) -> Vec<(usize, &'s Node)> 
 ///
 /// # Guarantees
 ///
-/// Of two jobs that claim one snapshot at the same moment at most one succeeds, and so of a claim and a
-/// restore in another mode. The same job may repeat its claim.
+/// Of two jobs that claim one snapshot at the same moment, or two that share objects, at most one succeeds, and so of a claim
+/// and a restore in another mode. The same job may repeat its claim.
 ///
 /// # Cost
 ///
-/// That of [`survey()`], and for each snapshot a write, two listings and a look.
+/// That of [`survey()`], and for each snapshot a write; for it and each of its job that shares objects with it a read and two
+/// listings.
 ///
 /// # Errors
 ///
@@ -255,7 +155,7 @@ pub async fn claim(
         );
         return Err(incomplete_error(&[unknown]).during("claim"));
     }
-    write_all(access, &survey, request, &targets).await?;
+    write_all(access, &lineage, request, &targets).await?;
     let claimed = |(n, node): &(usize, &Node)| Claimed {
         snapshot: node.id.clone(),
         directory: node.directory.clone(),
@@ -297,7 +197,16 @@ pub async fn claim(
             left_behind_freed.add(fact.size);
         }
     }
+    let endangered = match request.mode {
+        RestoreMode::Claim => shared_with(&lineage, node),
+        _ => Vec::new(),
+    };
+    let endangered = endangered.into_iter().map(|(other, _)| other);
     Ok(ClaimReport {
+        endangered: endangered
+            .filter(|other| other.id.number > own.id.number && !is_claimed(other))
+            .filter_map(|other| Some(claimed(&(survey.find(&other.directory)?, other))))
+            .collect(),
         job: request.job.clone(),
         mode: request.mode,
         snapshots: targets.iter().map(claimed).collect(),
@@ -383,16 +292,16 @@ fn refused(target: &Node, first: &Conflict, conflicts: usize, job: &str) -> Erro
 /// Writes the records, and looks whether somebody else came at the same moment; if so takes its own back.
 async fn write_all(
     access: &dyn Access,
-    survey: &Survey,
+    lineage: &Lineage<'_>,
     request: &ClaimRequest,
     targets: &[(usize, &Node)],
 ) -> Result<()> {
     let mut written: Vec<(&Node, Location)> = Vec::new();
-    for (_, node) in targets {
+    for (n, node) in targets {
         let result = match write(access, request, node).await {
             Ok(Some(at)) => {
                 written.push((node, at));
-                look_again(access, survey, request, node).await
+                look_again(access, lineage, request, *n, node).await
             }
             Ok(None) => Ok(()),
             Err(e) => Err(e),
@@ -460,63 +369,76 @@ async fn write(
     }
 }
 
-/// Records that were written since the survey, by others who may not have seen ours.
+/// Records that were written since the survey, by others who may not have seen ours: of the snapshot, and of those of its
+/// job that share objects with it.
 async fn look_again(
     access: &dyn Access,
-    survey: &Survey,
+    lineage: &Lineage<'_>,
     request: &ClaimRequest,
+    n: usize,
     node: &Node,
 ) -> Result<()> {
     refuse_going(access, &node.directory)
         .await
         .map_err(|e| e.during("claim"))?;
-    let own = own_folder(&node.directory)?;
-    let name = node.directory.name();
-    if request.mode != RestoreMode::Claim {
-        let at = claim_at(&node.directory)?;
-        return match access.read(&at, RECORD_LIMIT_BYTES).await {
-            Ok(bytes) => match record::decode::<Claim>(&bytes, &at)? {
-                claim if !same_job(&claim.job, &request.job) => Err(refused(
-                    node,
-                    &Conflict::ClaimedBy(claim.job),
-                    1,
-                    &request.job,
-                )),
-                _ => Ok(()),
-            },
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(e),
-        };
+    let survey = lineage.survey();
+    let mut found = written_since(access, survey, request, node).await?;
+    for (other, objects) in shared_with(lineage, n) {
+        if found.is_some() {
+            break;
+        }
+        let there = written_since(access, survey, request, other).await?;
+        found = there.map(|why| Conflict::Shared(other.id.clone(), objects, Box::new(why)));
     }
-    for at in list(access, &own.child(&format!("restores/{name}"))).await? {
+    match found {
+        Some(conflict) => Err(refused(node, &conflict, 1, &request.job)),
+        None => Ok(()),
+    }
+}
+
+/// What others have written down about the snapshot `of` since the survey, if it is in the way. One read; for a claim two
+/// listings more, and a read for each record.
+async fn written_since(
+    access: &dyn Access,
+    survey: &Survey,
+    request: &ClaimRequest,
+    of: &Node,
+) -> Result<Option<Conflict>> {
+    let at = claim_at(&of.directory)?;
+    match access.read(&at, RECORD_LIMIT_BYTES).await {
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        read => {
+            let claim: Claim = record::decode(&read?, &at)?;
+            if !same_job(&claim.job, &request.job) {
+                return Ok(Some(Conflict::ClaimedBy(claim.job)));
+            }
+        }
+    }
+    if request.mode != RestoreMode::Claim {
+        return Ok(None);
+    }
+    let own = own_folder(&of.directory)?;
+    let restores = own.child(&format!("restores/{}", of.directory.name()));
+    for at in list(access, &restores).await? {
         let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
             Err(e) if e.kind() == ErrorKind::NotFound => continue,
             other => other?,
         };
         let restore: Restore = record::decode(&bytes, &at)?;
         // Those that the survey has seen were judged; new ones are in the way.
-        let is_known = survey
-            .records
-            .restores
-            .iter()
-            .any(|(_, r)| r.nonce == restore.nonce);
-        if !same_job(&restore.job, &request.job) && !is_known {
-            return Err(refused(
-                node,
-                &Conflict::NeededByJob(restore.job, restore.mode),
-                1,
-                &request.job,
-            ));
+        let mut known = survey.records.restores.iter();
+        if !same_job(&restore.job, &request.job) && !known.any(|(_, r)| r.nonce == restore.nonce) {
+            return Ok(Some(Conflict::NeededByJob(restore.job, restore.mode)));
         }
     }
-    let pins = super::pin::pins(access, &node.directory).await?;
+    let pins = super::pin::pins(access, &of.directory).await?;
     let is_known = |nonce: &String| survey.records.pins.iter().any(|(_, p)| p.nonce == *nonce);
-    if let Some(pin) = pins.iter().find(|pin| !is_known(&pin.nonce)) {
+    let new = pins.iter().find(|pin| !is_known(&pin.nonce));
+    Ok(new.map(|pin| {
         let why = format!(
             "{} has pinned it as `{}`: {}",
             pin.owner, pin.name, pin.reason
         );
-        return Err(refused(node, &Conflict::Needed(why), 1, &request.job));
-    }
-    Ok(())
+        Conflict::Needed(why)
+    }))
 }

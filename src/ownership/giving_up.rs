@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::store::Location;
 
 use super::access::Access;
@@ -167,19 +168,31 @@ impl GivingUp {
     /// Removes the marks of runs before, waits for `settle` if any of them may be at work, and removes the own one: all
     /// is done.
     ///
+    /// Of a run whose mark has gone already nobody need wait: it has ended, or a third run has removed its mark and waits
+    /// for it with a mark of its own.
+    ///
     /// # Errors
     ///
     /// If the store refuses; the next run removes what stays.
-    pub(crate) async fn end(&self, access: &dyn Access, settle: Duration) -> Result<()> {
+    pub(crate) async fn end(
+        &self,
+        access: &dyn Access,
+        settle: Duration,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let mut may_be_at_work = false;
         for at in &self.earlier {
+            may_be_at_work |= !at.name().ends_with(ENDED) && access.find(at).await?.is_some();
             remove(access, &self.home, at).await?;
         }
-        if self.earlier.iter().any(|at| !at.name().ends_with(ENDED)) {
-            tracing::info!(
-                seconds = settle.as_secs(),
-                "another run was stopped or is slow; waiting until it can remove nothing any more"
+        if may_be_at_work {
+            progress.begin(
+                "waiting a minute: another run was stopped or is slow, and may still remove something",
+                0,
+                0,
             );
             access.wait(settle).await;
+            progress.end();
         }
         remove(access, &self.home, &self.at).await
     }
@@ -197,6 +210,19 @@ pub(crate) async fn earlier_marks(
     Ok(marks)
 }
 
+/// Is there a mark of somebody who gives the fork `fork_id` to the folder `snapshot` up? One listing.
+///
+/// # Errors
+///
+/// Those of [`Access::list`].
+pub(crate) async fn is_given_up(
+    access: &dyn Access,
+    snapshot: &Location,
+    fork_id: &str,
+) -> Result<bool> {
+    Ok(!earlier_marks(access, snapshot, fork_id).await?.is_empty())
+}
+
 /// Removes marks of runs that were killed after the fork's note had gone.
 ///
 /// # Errors
@@ -207,6 +233,7 @@ pub(crate) async fn remove_earlier(
     snapshot: &Location,
     fork: &MarkedFork,
     settle: Duration,
+    progress: &dyn Progress,
 ) -> Result<()> {
     if earlier_marks(access, snapshot, &fork.fork_id)
         .await?
@@ -215,7 +242,7 @@ pub(crate) async fn remove_earlier(
         return Ok(());
     }
     let own = GivingUp::begin(access, snapshot, fork.clone()).await?;
-    own.end(access, settle).await
+    own.end(access, settle, progress).await
 }
 
 /// Refuses to go on with a fork to the folder `snapshot` while somebody gives it up. One listing, one read per mark.

@@ -9,6 +9,7 @@ mod claim;
 mod claimant;
 mod classify;
 pub mod clean;
+mod conflict;
 mod evidence;
 mod family_tree;
 mod giving_up;
@@ -30,15 +31,16 @@ mod usage;
 mod verdict;
 
 pub use access::Access;
-pub use claim::{ClaimReport, ClaimRequest, Claimed, Conflict, claim, find_conflicts};
+pub use claim::{ClaimReport, ClaimRequest, Claimed, claim};
 pub(crate) use classify::NO_RULE;
 pub use classify::{
     Cause, Class, Classified, CleanPolicy, Doubt, Fate, MIN_AGE_MS, StayReason, classify,
 };
+pub use conflict::{Conflict, find_conflicts};
 pub(crate) use evidence::incomplete_error;
 pub use evidence::{MissingEvidence, MissingReason};
 pub use family_tree::{Branch, FamilyTree, Growth, SnapshotSummary, StartedFrom, family_tree};
-pub(crate) use giving_up::{GivingUp, SETTLE, refuse_given_up, remove_earlier};
+pub(crate) use giving_up::{GivingUp, SETTLE, is_given_up, refuse_given_up, remove_earlier};
 pub use guess::{guess_root, lies_in_job, needs_named_roots};
 pub use identity::{SnapshotId, short_job};
 pub use layout::{Place, common_root, root_of, wider_root_of};

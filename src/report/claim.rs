@@ -17,6 +17,7 @@ pub fn claim_json(report: &ClaimReport) -> Value {
         "snapshots": report.snapshots,
         "left_behind": report.left_behind,
         "left_behind_freed": report.left_behind_freed,
+        "endangered": report.endangered,
     })
 }
 
@@ -44,6 +45,16 @@ pub fn claim_text(report: &ClaimReport) -> String {
         text.push_str(
             "  the job may delete files that they share with the claimed one: claim them too with --chain\n",
         );
+    }
+    if !report.endangered.is_empty() {
+        text.push_str(&format!(
+            "{} of the old job {} files with it, which the new job may delete; whoever needs them makes a fork of them first:\n",
+            count(report.endangered.len() as u64, "newer checkpoint", "newer checkpoints"),
+            if report.endangered.len() == 1 { "shares" } else { "share" },
+        ));
+        for one in &report.endangered {
+            text.push_str(&format!("  {}\n", name(&one.directory)));
+        }
     }
     text
 }

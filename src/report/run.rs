@@ -179,6 +179,7 @@ pub fn abandon_json(report: &AbandonReport) -> Value {
         "destination": report.destination,
         "fork_id": report.fork_id,
         "under_way": report.under_way,
+        "being_given_up": report.being_given_up,
         "applied": report.applied,
         "own": own,
         "unproved": report.unproved,
@@ -187,6 +188,13 @@ pub fn abandon_json(report: &AbandonReport) -> Value {
 
 /// What was abandoned, for people.
 pub fn abandon_text(report: &AbandonReport) -> String {
+    if report.being_given_up {
+        return format!(
+            "this fork below {} was given up by a run that is still at work or was stopped before its end, and nobody can fork \
+             to there until then: --apply ends it, after a minute for what that run may still be removing\n",
+            name(&report.destination)
+        );
+    }
     if !report.under_way {
         return format!(
             "this fork is not under way below {}: there is nothing to remove\n",

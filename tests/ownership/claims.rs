@@ -2,6 +2,9 @@
 
 use crate::support::lab::Lab;
 use crate::support::{local_stores, run, run_json, temp};
+use forkpoint::ErrorKind;
+use forkpoint::ownership::{Access, ClaimRequest, claim};
+use forkpoint::progress::Silent;
 use forkpoint::snapshot::RestoreMode;
 use serde_json::json;
 
@@ -152,4 +155,117 @@ async fn what_ends_a_legacy_restore_is_told_as_claim_tells_it() {
         ),
         "{text}"
     );
+}
+
+/// One job's checkpoints 3, 4 and 5: the first two share a file, the last shares none.
+async fn sharing() -> (tempfile::TempDir, Lab, [String; 3]) {
+    let (dir, root) = temp();
+    let lab = Lab::at(local_stores(), root);
+    let mut folders = Vec::new();
+    for (number, files) in [(3, "one"), (4, "one"), (5, "five")] {
+        let file = format!("aaaaaaaa1:{files}");
+        folders.push(
+            lab.complete("aaaaaaaa1", number, &[&file])
+                .await
+                .to_string(),
+        );
+    }
+    (dir, lab, folders.try_into().unwrap())
+}
+
+/// Whoever has taken one of them over may delete the file that both need.
+#[tokio::test]
+async fn of_checkpoints_that_share_files_no_two_jobs_own_one_and_need_another() {
+    let start =
+        |of: &str, job: &str, mode: &str| said(&["claim", of, "--job", job, "--mode", mode]);
+    for (one, other) in [(0, 1), (1, 0)] {
+        for mode in ["claim", "no-claim", "legacy"] {
+            let (_dir, _lab, folders) = sharing().await;
+            let (own, sibling) = (&folders[one], &folders[other]);
+            assert_eq!(start(own, "v2", mode).0, Some(0));
+            let (code, text) = start(sibling, "v3", "claim");
+            assert_eq!(code, Some(3), "{mode}: {text}");
+            assert!(text.contains("it shares 1 of its objects with"), "{text}");
+            assert!(text.contains("v2"), "{text}");
+            // And the other way round.
+            let (code, text) = start(sibling, "v3", "no-claim");
+            assert_eq!(
+                code,
+                Some(if mode == "claim" { 3 } else { 0 }),
+                "{mode}: {text}"
+            );
+            // What shares nothing is free, and so is the same job.
+            assert_eq!(start(&folders[2], "v3", "claim").0, Some(0));
+            if mode == "claim" {
+                assert_eq!(start(sibling, "v2", "claim").0, Some(0));
+            }
+        }
+        let (_dir, _lab, folders) = sharing().await;
+        let pinned = said(&[
+            "pin",
+            "add",
+            &folders[one],
+            "audit",
+            "--reason",
+            "asked for",
+        ]);
+        assert_eq!(pinned.0, Some(0), "{}", pinned.1);
+        let (code, text) = start(&folders[other], "v3", "claim");
+        assert_eq!(code, Some(3), "{text}");
+        assert!(text.contains("has pinned it as `audit`"), "{text}");
+        assert_eq!(start(&folders[other], "v3", "no-claim").0, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn a_claim_names_the_newer_checkpoints_whose_files_the_job_may_delete() {
+    let (_dir, _lab, folders) = sharing().await;
+    let (code, text) = said(&["claim", &folders[0], "--job", "v2"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("1 newer checkpoint of the old job shares files with it"),
+        "{text}"
+    );
+    assert!(
+        text.contains(&folders[1]) && !text.contains(&folders[2]),
+        "{text}"
+    );
+    let (_, again) = run_json(&["claim", &folders[0], "--job", "v2"]);
+    let endangered = again["endangered"].as_array().unwrap();
+    assert_eq!(endangered.len(), 1);
+    assert_eq!(endangered[0]["directory"], json!(folders[1]));
+}
+
+/// Two jobs take over checkpoints that share a file at the same moment.
+#[tokio::test]
+async fn of_two_claims_at_once_of_what_shares_files_at_most_one_succeeds() {
+    let claimed = async |access: &dyn Access, lab: &Lab, number: i64, job: &str| {
+        let request = ClaimRequest {
+            snapshot: lab.directory("aaaaaaaa1", number),
+            job: job.into(),
+            mode: RestoreMode::Claim,
+            chain: false,
+            guessed_roots: false,
+        };
+        claim(access, std::slice::from_ref(&lab.root), &request, &Silent).await
+    };
+    for _ in 0..20 {
+        let (_dir, lab, _) = sharing().await;
+        let (one, other) = tokio::join!(
+            claimed(&lab.stores, &lab, 3, "v3"),
+            claimed(&lab.stores, &lab, 4, "v4")
+        );
+        let refused: Vec<_> = [&one, &other]
+            .into_iter()
+            .filter_map(|r| r.as_ref().err())
+            .collect();
+        assert!(!refused.is_empty(), "both have it");
+        assert!(
+            refused.iter().all(|e| e.kind() == ErrorKind::Refused),
+            "{refused:?}"
+        );
+        // What is left is what was said.
+        let left = lab.look().await.records.claims.len();
+        assert_eq!(left, 2 - refused.len());
+    }
 }

@@ -515,3 +515,60 @@ async fn whoever_looks_at_a_fork_that_is_half_given_up_is_told_to_go_on_with_tha
         })
         .await;
 }
+
+/// The second of two that give a fork up at once need not wait for the first, which has ended by itself; it waits for one
+/// that was killed.
+#[tokio::test]
+async fn whoever_gives_a_fork_up_waits_only_for_those_who_may_be_at_work() {
+    const SETTLE: Duration = Duration::from_secs(3);
+    LocalSet::new()
+        .run_until(async {
+            for killed in [false, true] {
+                let ready = Ready::new().await;
+                // After its mark and the look at it.
+                let mark = |key: &String| key.contains("going/abandon-");
+                let mut calls = 0;
+                let (gate, first) = loop {
+                    let stopped = ready.stopped_at(Does::Abandon, calls).await.unwrap();
+                    if ready.server.keys(Service::S3, "two").iter().any(mark) {
+                        break stopped;
+                    }
+                    stopped.1.abort();
+                    calls += 1;
+                };
+                if killed {
+                    first.abort();
+                    let (stores, snapshot) = (&ready.stores, ready.target.join("chk-7").unwrap());
+                    let options = AbandonOptions::default();
+                    let dry = abandon(stores, &ready.plan, options, &Silent)
+                        .await
+                        .unwrap();
+                    assert!(dry.under_way && stores.find(&snapshot).await.unwrap().is_none());
+                    let began = std::time::Instant::now();
+                    ready
+                        .start_with(Does::Abandon, SETTLE)
+                        .await
+                        .unwrap()
+                        .unwrap();
+                    assert!(began.elapsed() >= SETTLE);
+                } else {
+                    let second_gate = Gate::new();
+                    let rule = Rule::always(Action::Wait(second_gate.clone()));
+                    // The second stops when it is about to remove the objects, and the first comes to its end.
+                    ready.server.add(rule.after(calls + 2).times(1));
+                    let second = ready.start_with(Does::Abandon, Duration::from_secs(3600));
+                    second_gate.reached().await;
+                    gate.open();
+                    first.await.unwrap().unwrap();
+                    second_gate.open();
+                    let second = tokio::time::timeout(Duration::from_secs(60), second).await;
+                    // It may also say that the first has finished with the fork.
+                    if let Err(e) = second.expect("it waits for nobody").unwrap() {
+                        assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+                    }
+                }
+                assert_eq!(ready.left(), [] as [String; 0], "{killed}");
+            }
+        })
+        .await;
+}
