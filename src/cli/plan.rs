@@ -137,6 +137,7 @@ pub(super) async fn run(args: &Args, stores: &Stores, ui: &Ui) -> Result<Output>
         plan,
         out,
         export,
+        to_give_up: args.to_give_up,
     };
     Ok(Output::drawn(
         ui.format(),

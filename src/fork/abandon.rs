@@ -461,7 +461,7 @@ const NEVER_USED: &str = "if you know that no job was ever started from this for
      removes what is equal to its source";
 
 /// What to do where it is not known whether there was a commit.
-const WAYS_OUT: &str = "finish it with `forkpoint commit PLAN` (after `forkpoint run PLAN` for each worker that is not done); \
+const WAYS_OUT: &str = "finish it with `forkpoint commit PLAN` (after `forkpoint run PLAN --worker I` for each worker that is not done); \
      or, if you know that no job was ever started from it and that nobody is committing it, remove it with `forkpoint abandon \
      PLAN --apply --never-used`";
 

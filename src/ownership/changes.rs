@@ -72,7 +72,7 @@ fn of_fork(
     if let Some(plan) = plan.map(shell_word) {
         return vec![
             format!(
-                "finish the fork: forkpoint commit {plan}, after forkpoint run {plan} for each worker that is not done"
+                "finish the fork: forkpoint commit {plan}, after forkpoint run {plan} --worker I for each worker that is not done"
             ),
             format!("or give the fork up: forkpoint abandon {plan} --apply"),
         ];
@@ -81,7 +81,7 @@ fn of_fork(
     let mut ways = vec![
         format!(
             "finish the fork: forkpoint fork {source} {destination} (with the options it was begun with, such as --moved-from); \
-             or, if it was begun with a plan, forkpoint run PLAN and forkpoint commit PLAN"
+             or, if it was begun with a plan, forkpoint run PLAN --all and forkpoint commit PLAN"
         ),
         format!(
             "or give the fork up: forkpoint abandon PLAN --apply, with the plan it was begun with; without one forkpoint plan \

@@ -15,7 +15,8 @@ use super::record::{self, Claim, RECORD_LIMIT_BYTES, Restore, claim_at, own_fold
 ///
 /// # Errors
 ///
-/// `Refused` if another job has claimed the snapshot, or if several jobs of that name were started from it.
+/// `Refused` if another job has claimed the snapshot, if several jobs of that name were started from it, or if the job was
+/// started from it in another mode.
 pub async fn release(
     access: &dyn Access,
     snapshot: &Location,
@@ -26,10 +27,44 @@ pub async fn release(
         RestoreMode::Claim => claim_to_release(access, snapshot, job).await?,
         _ => restore_to_release(access, snapshot, job).await?,
     };
-    let Some(at) = found else { return Ok(false) };
+    let Some(at) = found else {
+        return match recorded_otherwise(access, snapshot, job, mode).await? {
+            None => Ok(false),
+            Some(other) => Err(Error::refused(format!(
+                "job {job} was started from it in {other} mode, not in {mode}"
+            ))
+            .during("release")
+            .at(snapshot)
+            .hint(format!("to end that, say --mode {other}"))),
+        };
+    };
     access.delete(&at).await?;
     tidy(access, snapshot, &at).await;
     Ok(true)
+}
+
+/// In which other mode the job was started from the snapshot, if it was.
+async fn recorded_otherwise(
+    access: &dyn Access,
+    snapshot: &Location,
+    job: &str,
+    mode: RestoreMode,
+) -> Result<Option<RestoreMode>> {
+    let read = async |at: &Location| access.read(at, RECORD_LIMIT_BYTES).await;
+    let at = match mode {
+        RestoreMode::Claim => restore_to_release(access, snapshot, job).await?,
+        _ => Some(claim_at(snapshot)?),
+    };
+    let Some(at) = at else { return Ok(None) };
+    let bytes = match read(&at).await {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    if mode == RestoreMode::Claim {
+        return Ok(Some(record::decode::<Restore>(&bytes, &at)?.mode));
+    }
+    let claim: Claim = record::decode(&bytes, &at)?;
+    Ok(is_same(&claim.job, job).then_some(RestoreMode::Claim))
 }
 
 /// The snapshots that the job took over together with this one, as its older checkpoints, and still holds. One listing

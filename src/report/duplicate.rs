@@ -143,8 +143,14 @@ pub fn tree_text(request: &TreeRequest, report: &TreeReport) -> String {
 /// What to do about failures.
 fn next_step(report: &TreeReport) -> &'static str {
     let failures = &report.failures;
+    let may_pass = |f: &Failure| f.error.kind().is_transient();
     if report.copied + report.reused > 0 || !failures.iter().all(Failure::is_absent) {
-        "the same command, run again, copies what is not there yet"
+        match failures.iter().any(may_pass) {
+            true => "the same command, run again, copies what is not there yet",
+            false => {
+                "that does not pass by itself: see to what is named; the same command then copies what is not there yet"
+            }
+        }
     } else if failures.iter().any(|f| f.error.kind() == ErrorKind::Denied) {
         NOTHING_ALLOWED
     } else {

@@ -23,6 +23,8 @@ pub struct WorkersReport {
     pub out: Option<Location>,
     /// Where the manifest for a bulk copier was written, and the job that belongs to it.
     pub export: Option<(Location, Export)>,
+    /// Nobody shall run it: the fork is given up with it.
+    pub to_give_up: bool,
 }
 
 /// The plan as a document. The tasks are in it if the plan was not written elsewhere.
@@ -172,6 +174,11 @@ fn next_steps(report: &WorkersReport) -> String {
     };
     let last = report.plan.workers.last().map_or(0, |w| w.worker);
     match &report.export {
+        None if report.to_give_up => format!(
+            "the plan is in {}, to give the fork up:\n  what would go:  forkpoint abandon PLAN\n  \
+             remove it:      forkpoint abandon PLAN --apply\n",
+            name(out)
+        ),
         None => format!(
             "the plan is in {}\n  each worker:    forkpoint run PLAN --worker I    (I from 0 to {last}; or --all in one)\n  \
              when all ended: forkpoint commit PLAN\n",

@@ -144,11 +144,11 @@ impl Attempt {
 pub(crate) fn ways_on(source: &Location, root: &Location, plan: Option<&Location>) -> String {
     match plan.map(shell_word) {
         Some(plan) => format!(
-            "finish it with `forkpoint commit {plan}` (after `forkpoint run {plan}` for each worker that is not done), give it \
+            "finish it with `forkpoint commit {plan}` (after `forkpoint run {plan} --worker I` for each worker that is not done), give it \
              up with `forkpoint abandon {plan} --apply`"
         ),
         None => format!(
-            "finish it with `forkpoint fork {} {}` and the options it was begun with (`forkpoint run PLAN` and \
+            "finish it with `forkpoint fork {} {}` and the options it was begun with (`forkpoint run PLAN --all` and \
              `forkpoint commit PLAN` if it was begun with a plan), give it up with {}",
             shell_word(source),
             shell_word(root),

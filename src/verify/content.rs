@@ -295,12 +295,14 @@ fn says_the_same(
 /// Where each object and folder of `original` is in `copy`: both name them in the same order.
 fn pair(original: &ReadSnapshot, copy: &ReadSnapshot) -> Result<HashMap<Location, Location>> {
     let other = |why: String| {
-        Err(Error::invalid(format!(
+        Err(Error::corrupt(format!(
             "it is no fork and no copy of {}: {why}",
             original.commit.directory
         ))
         .at(&copy.commit.directory)
-        .hint("name the very snapshot that it was made from"))
+        .hint(
+            "name the very snapshot that it was made from; if this is the one, the copy is damaged",
+        ))
     };
     if original.commit.format.name() != copy.commit.format.name() {
         return other("they are of two formats".into());

@@ -269,3 +269,35 @@ async fn of_two_claims_at_once_of_what_shares_files_at_most_one_succeeds() {
         assert_eq!(left, 2 - refused.len());
     }
 }
+
+#[tokio::test]
+async fn a_release_in_the_wrong_mode_names_the_right_one() {
+    let (_dir, _lab, folders) = sharing().await;
+    let release = |mode: &str| {
+        said(&[
+            "claim",
+            &folders[0],
+            "--job",
+            "v2",
+            "--release",
+            "--mode",
+            mode,
+        ])
+    };
+    for (started, other) in [("no-claim", "claim"), ("claim", "no-claim")] {
+        assert_eq!(release(other).0, Some(0), "nothing is there");
+        assert_eq!(
+            said(&["claim", &folders[0], "--job", "v2", "--mode", started]).0,
+            Some(0)
+        );
+        let (code, text) = release(other);
+        assert_eq!(code, Some(3), "{text}");
+        assert!(text.contains(&format!("say --mode {started}")), "{text}");
+        let (code, text) = release(started);
+        assert_eq!(
+            (code, text.starts_with("released")),
+            (Some(0), true),
+            "{text}"
+        );
+    }
+}
