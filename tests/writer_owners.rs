@@ -74,7 +74,15 @@ async fn one_owner(stores: &Stores, root: &Location) {
         6_000
     );
 
+    // Who owns one checkpoint may delete what it shares with the next.
+    let newer = checkpoint(stores, &running, round(3)).await.directory;
+    let legacy = from(&newer, RestoreMode::Legacy);
+    let e = try_start(stores, &staging, &legacy).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Refused, "{e}");
+    assert!(e.to_string().contains("it shares 2 of its objects"), "{e}");
+
     // Nobody owns it in legacy mode, and both need it: each by itself.
+    let running = fresh(stores, &root.join("other").unwrap(), &job()).await;
     let newer = checkpoint(stores, &running, round(3)).await.directory;
     let legacy = from(&newer, RestoreMode::Legacy);
     let (qa, dev) = (

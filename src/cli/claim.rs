@@ -13,8 +13,9 @@ use super::{Output, exit, location};
 /// Record that a job is started from a snapshot, so that nobody deletes it under the job, and no two jobs
 /// take it over. Run it before `flink run -s SNAPSHOT`.
 ///
-/// A claim is refused while another job still depends on the snapshot, and so is a second claim, and that of a snapshot
-/// that has lost objects.
+/// A claim is refused while another job still depends on the snapshot, or somebody has pinned it, or a fork reads it, and so
+/// is a second claim; the same holds for each checkpoint of the old job that shares files with it, since whoever takes one
+/// over may delete what both need. So is that of a snapshot that has lost objects.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The snapshot's folder, such as s3://prod/ckpt/3f2a.../chk-42.

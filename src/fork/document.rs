@@ -200,6 +200,12 @@ fn check(plan: &RestorePlan, understood: &Understood) -> Result<()> {
             };
             return refuse(format!("the plan copies {source} to {to}, {why}"));
         }
+        let size = duplicate.size;
+        if !objects.get(at).is_some_and(|o| o.size.allows(size)) {
+            return refuse(format!(
+                "the plan says that {source} has {size} bytes, which the metadata does not say"
+            ));
+        }
         match seen.get_mut(at) {
             Some(seen) if !*seen => *seen = true,
             _ => return refuse(format!("the plan copies {source} twice")),

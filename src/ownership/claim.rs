@@ -1,6 +1,8 @@
 //! Claims and restores: which job was started from a snapshot, and whether it has taken it over. Decisions
 //! are pure ([`find_conflicts`]); here is the I/O.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -17,8 +19,8 @@ use super::identity::{SnapshotId, is_called, same_job};
 use super::lineage::{Amount, Lineage};
 use super::pin::{list, refuse_going, snapshot_is_there, tidy};
 use super::record::{
-    self, Claim, RECORD_LIMIT_BYTES, RECORD_VERSION, Restore, claim_at, nonce, own_folder,
-    restore_at,
+    self, Claim, Pin, RECORD_LIMIT_BYTES, RECORD_VERSION, RecordName, Restore, claim_at, nonce,
+    own_folder, restore_at,
 };
 use super::survey::{Node, Survey, survey};
 use super::verdict::lost_text;
@@ -95,8 +97,7 @@ fn older_siblings<'s>(survey: &'s Survey, own: &Node) -> Vec<(usize, &'s Node)> 
 ///
 /// # Cost
 ///
-/// That of [`survey()`], and for each snapshot a write; for it and each of its job that shares objects with it a read and two
-/// listings.
+/// That of [`survey()`], for each snapshot a write and a listing, three listings more, and a read of each record beside them.
 ///
 /// # Errors
 ///
@@ -273,14 +274,18 @@ fn refused(target: &Node, first: &Conflict, conflicts: usize, job: &str) -> Erro
     let error = Error::refused(format!("{first}{more}"))
         .during("claim")
         .at(&target.directory);
-    let error = match first {
+    let (of, found) = match first {
+        Conflict::Shared { directory, why, .. } => (directory, &**why),
+        own => (&target.directory, own),
+    };
+    let error = match found {
         // It may have meant this very job, or another one whose folder will end alike.
         Conflict::ClaimedBy(holder) | Conflict::NeededByJob(holder, _) if is_called(job, holder) => {
             error.hint(format!(
                 "`{holder}` is not the location of a folder, so that it may be another job; if it means this one, \
                  take that record back with `forkpoint claim --release {} --job {}` and name the job by its \
                  location, {job}",
-                shell_word(&target.directory),
+                shell_word(of),
                 shell_word(holder)
             ))
         }
@@ -296,33 +301,54 @@ async fn write_all(
     request: &ClaimRequest,
     targets: &[(usize, &Node)],
 ) -> Result<()> {
-    let mut written: Vec<(&Node, Location)> = Vec::new();
-    for (n, node) in targets {
-        let result = match write(access, request, node).await {
-            Ok(Some(at)) => {
-                written.push((node, at));
-                look_again(access, lineage, request, *n, node).await
+    let mut records: Vec<(&Node, Record)> = Vec::new();
+    let result = write_each(access, lineage, request, targets, &mut records).await;
+    if result.is_err() {
+        for (node, Record { at, is_new }) in &records {
+            if *is_new {
+                access.delete(at).await?;
+                tidy(access, &node.directory, at).await;
             }
-            Ok(None) => Ok(()),
-            Err(e) => Err(e),
-        };
-        if let Err(e) = result {
-            for (node, at) in written {
-                access.delete(&at).await?;
-                tidy(access, &node.directory, &at).await;
-            }
-            return Err(e);
+        }
+    }
+    result
+}
+
+async fn write_each<'s>(
+    access: &dyn Access,
+    lineage: &Lineage<'_>,
+    request: &ClaimRequest,
+    targets: &[(usize, &'s Node)],
+    records: &mut Vec<(&'s Node, Record)>,
+) -> Result<()> {
+    for (_, node) in targets {
+        records.push((node, write(access, request, node).await?));
+    }
+    look_again(access, lineage, request, targets).await?;
+    // Another run of the same claim that was refused meanwhile takes back what it has written.
+    for (node, Record { at, is_new }) in records {
+        if !*is_new && access.find(at).await?.is_none() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "another run of the same claim has taken its record back",
+            )
+            .during("claim")
+            .at(&node.directory)
+            .hint("run the same command again"));
         }
     }
     Ok(())
 }
 
-/// Writes one record; `None` if the same job's is there already.
-async fn write(
-    access: &dyn Access,
-    request: &ClaimRequest,
-    node: &Node,
-) -> Result<Option<Location>> {
+/// A record that is there.
+struct Record {
+    at: Location,
+    /// This run has written it.
+    is_new: bool,
+}
+
+/// Writes one record, unless the same job's is there already.
+async fn write(access: &dyn Access, request: &ClaimRequest, node: &Node) -> Result<Record> {
     let created_unix_ms = access.now();
     let (at, bytes) = match request.mode {
         RestoreMode::Claim => {
@@ -353,7 +379,7 @@ async fn write(
         }
     };
     match access.create(&at, bytes).await {
-        Ok(()) => Ok(Some(at)),
+        Ok(()) => Ok(Record { at, is_new: true }),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             let bytes = access.read(&at, RECORD_LIMIT_BYTES).await?;
             let holder = match request.mode {
@@ -361,7 +387,7 @@ async fn write(
                 _ => record::decode::<Restore>(&bytes, &at)?.job,
             };
             match same_job(&holder, &request.job) {
-                true => Ok(None),
+                true => Ok(Record { at, is_new: false }),
                 false => Err(refused(node, &Conflict::ClaimedBy(holder), 1, &request.job)),
             }
         }
@@ -369,76 +395,108 @@ async fn write(
     }
 }
 
-/// Records that were written since the survey, by others who may not have seen ours: of the snapshot, and of those of its
-/// job that share objects with it.
+/// A snapshot that shares so many objects with one that is claimed; none: that one itself.
+type Sharer<'n> = Option<(&'n Node, u64)>;
+
+/// Records that were written since the survey, by others who may not have seen ours: of the snapshots, of those of their
+/// job that share objects with them, and of those that have come since. A listing of marks for each snapshot, three
+/// listings for each folder of a job, and a read for each record.
 async fn look_again(
     access: &dyn Access,
     lineage: &Lineage<'_>,
     request: &ClaimRequest,
-    n: usize,
-    node: &Node,
+    targets: &[(usize, &Node)],
 ) -> Result<()> {
-    refuse_going(access, &node.directory)
-        .await
-        .map_err(|e| e.during("claim"))?;
     let survey = lineage.survey();
-    let mut found = written_since(access, survey, request, node).await?;
-    for (other, objects) in shared_with(lineage, n) {
-        if found.is_some() {
-            break;
+    let mut near: BTreeMap<&Location, (&Node, Sharer<'_>)> = BTreeMap::new();
+    for (n, node) in targets {
+        refuse_going(access, &node.directory)
+            .await
+            .map_err(|e| e.during("claim"))?;
+        for (other, objects) in shared_with(lineage, *n) {
+            near.insert(&other.directory, (node, Some((other, objects))));
         }
-        let there = written_since(access, survey, request, other).await?;
-        found = there.map(|why| Conflict::Shared(other.id.clone(), objects, Box::new(why)));
     }
-    match found {
-        Some(conflict) => Err(refused(node, &conflict, 1, &request.job)),
-        None => Ok(()),
+    for (_, node) in targets {
+        near.insert(&node.directory, (node, None));
     }
+    let mut folders = BTreeSet::new();
+    for of in near.keys() {
+        let own = own_folder(of)?;
+        folders.insert(own.child("claims"));
+        if request.mode == RestoreMode::Claim {
+            folders.extend(["restores", "pins"].map(|kind| own.child(kind)));
+        }
+    }
+    for folder in folders {
+        for at in list(access, &folder).await? {
+            let (RecordName::Claim(of) | RecordName::Restore(of) | RecordName::Pin(of)) =
+                RecordName::of(&at)
+            else {
+                continue;
+            };
+            let shared = near.get(&of);
+            if shared.is_none() && survey.find(&of).is_some() {
+                continue;
+            }
+            let Some(why) = written_since(access, survey, request, &at).await? else {
+                continue;
+            };
+            match shared {
+                Some((node, None)) => return Err(refused(node, &why, 1, &request.job)),
+                Some((node, Some((other, objects)))) => {
+                    let why = Conflict::at_sharer(other, *objects, why);
+                    return Err(refused(node, &why, 1, &request.job));
+                }
+                None => {
+                    return Err(Error::refused(format!(
+                        "{of} has come since the roots were read, and may share objects with it: {why}"
+                    ))
+                    .during("claim")
+                    .at(&request.snapshot)
+                    .hint("run the same command again, which looks at that one too"));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
-/// What others have written down about the snapshot `of` since the survey, if it is in the way. One read; for a claim two
-/// listings more, and a read for each record.
+/// What others have written down in the record `at`, if it is in the way and the survey has not seen it. One read.
 async fn written_since(
     access: &dyn Access,
     survey: &Survey,
     request: &ClaimRequest,
-    of: &Node,
+    at: &Location,
 ) -> Result<Option<Conflict>> {
-    let at = claim_at(&of.directory)?;
-    match access.read(&at, RECORD_LIMIT_BYTES).await {
-        Err(e) if e.kind() == ErrorKind::NotFound => {}
-        read => {
-            let claim: Claim = record::decode(&read?, &at)?;
-            if !same_job(&claim.job, &request.job) {
-                return Ok(Some(Conflict::ClaimedBy(claim.job)));
-            }
+    let bytes = match access.read(at, RECORD_LIMIT_BYTES).await {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let known = &survey.records;
+    let is_other = |job: &str| !same_job(job, &request.job);
+    Ok(match RecordName::of(at) {
+        RecordName::Claim(_) => {
+            let claim: Claim = record::decode(&bytes, at)?;
+            let is_new = !known.claims.iter().any(|(_, c)| c.nonce == claim.nonce);
+            (is_new && is_other(&claim.job)).then_some(Conflict::ClaimedBy(claim.job))
         }
-    }
-    if request.mode != RestoreMode::Claim {
-        return Ok(None);
-    }
-    let own = own_folder(&of.directory)?;
-    let restores = own.child(&format!("restores/{}", of.directory.name()));
-    for at in list(access, &restores).await? {
-        let bytes = match access.read(&at, RECORD_LIMIT_BYTES).await {
-            Err(e) if e.kind() == ErrorKind::NotFound => continue,
-            other => other?,
-        };
-        let restore: Restore = record::decode(&bytes, &at)?;
-        // Those that the survey has seen were judged; new ones are in the way.
-        let mut known = survey.records.restores.iter();
-        if !same_job(&restore.job, &request.job) && !known.any(|(_, r)| r.nonce == restore.nonce) {
-            return Ok(Some(Conflict::NeededByJob(restore.job, restore.mode)));
+        RecordName::Restore(_) => {
+            let restore: Restore = record::decode(&bytes, at)?;
+            let is_new = !known.restores.iter().any(|(_, r)| r.nonce == restore.nonce);
+            (is_new && is_other(&restore.job))
+                .then_some(Conflict::NeededByJob(restore.job, restore.mode))
         }
-    }
-    let pins = super::pin::pins(access, &of.directory).await?;
-    let is_known = |nonce: &String| survey.records.pins.iter().any(|(_, p)| p.nonce == *nonce);
-    let new = pins.iter().find(|pin| !is_known(&pin.nonce));
-    Ok(new.map(|pin| {
-        let why = format!(
-            "{} has pinned it as `{}`: {}",
-            pin.owner, pin.name, pin.reason
-        );
-        Conflict::Needed(why)
-    }))
+        _ => {
+            let pin: Pin = record::decode(&bytes, at)?;
+            let is_new = !known.pins.iter().any(|(_, p)| p.nonce == pin.nonce);
+            // What is announced is not there yet.
+            (is_new && !pin.announces && pin.is_active(access.now())).then(|| {
+                Conflict::Needed(format!(
+                    "{} has pinned it as `{}`: {}",
+                    pin.owner, pin.name, pin.reason
+                ))
+            })
+        }
+    })
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::snapshot::RestoreMode;
+use crate::store::Location;
 
 use super::identity::{SnapshotId, same_job};
 use super::lineage::{Amount, Lineage};
@@ -26,7 +27,28 @@ pub enum Conflict {
     Needed(String),
     /// Another snapshot of its job shares so many objects with it, and this is in the way there: whoever has taken one of
     /// them over may delete what both need.
-    Shared(SnapshotId, u64, Box<Conflict>),
+    Shared {
+        /// Which one.
+        snapshot: SnapshotId,
+        /// Its folder.
+        directory: Location,
+        /// How many objects.
+        objects: u64,
+        /// What is in the way there.
+        why: Box<Conflict>,
+    },
+}
+
+impl Conflict {
+    /// That `why` is in the way at `other`, with which so many objects are shared.
+    pub(super) fn at_sharer(other: &Node, objects: u64, why: Conflict) -> Conflict {
+        Conflict::Shared {
+            snapshot: other.id.clone(),
+            directory: other.directory.clone(),
+            objects,
+            why: Box::new(why),
+        }
+    }
 }
 
 impl fmt::Display for Conflict {
@@ -45,7 +67,12 @@ impl fmt::Display for Conflict {
                 )
             }
             Conflict::Needed(why) => f.write_str(why),
-            Conflict::Shared(snapshot, objects, why) => {
+            Conflict::Shared {
+                snapshot,
+                objects,
+                why,
+                ..
+            } => {
                 write!(
                     f,
                     "it shares {objects} of its objects with {snapshot}: {why}"
@@ -74,9 +101,7 @@ pub fn find_conflicts(
     for (other, amount) in sharers(lineage, node) {
         if is_of_one_job(own, other) {
             let there = recorded(survey, other, job, mode, now).into_iter();
-            conflicts.extend(
-                there.map(|why| Conflict::Shared(other.id.clone(), amount.objects, Box::new(why))),
-            );
+            conflicts.extend(there.map(|why| Conflict::at_sharer(other, amount.objects, why)));
         } else if mode == RestoreMode::Claim && !other.id.is_of_job(job) {
             conflicts.push(Conflict::UsedBy(other.id.clone(), amount.objects));
         }
@@ -84,9 +109,9 @@ pub fn find_conflicts(
     // Another job is the reason to name, before anybody's wish.
     conflicts.sort_by_key(|c| match c {
         Conflict::ClaimedBy(_) | Conflict::NeededByJob(..) | Conflict::UsedBy(..) => 0,
-        Conflict::Shared(_, _, why) if !matches!(**why, Conflict::Needed(_)) => 1,
+        Conflict::Shared { why, .. } if !matches!(**why, Conflict::Needed(_)) => 1,
         Conflict::Needed(_) => 2,
-        Conflict::Shared(..) => 3,
+        Conflict::Shared { .. } => 3,
     });
     conflicts
 }

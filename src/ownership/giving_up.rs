@@ -168,8 +168,9 @@ impl GivingUp {
     /// Removes the marks of runs before, waits for `settle` if any of them may be at work, and removes the own one: all
     /// is done.
     ///
-    /// Of a run whose mark has gone already nobody need wait: it has ended, or a third run has removed its mark and waits
-    /// for it with a mark of its own.
+    /// Whoever removes marks of others holds one that none of them knows, so that two runs cannot remove all marks between
+    /// them while a third is still at work. Of a run whose mark has gone already nobody need wait: it has ended, or a third
+    /// run has removed its mark and waits for it, with such a mark.
     ///
     /// # Errors
     ///
@@ -180,11 +181,18 @@ impl GivingUp {
         settle: Duration,
         progress: &dyn Progress,
     ) -> Result<()> {
+        if self.earlier.is_empty() {
+            return remove(access, &self.home, &self.at).await;
+        }
+        let name = format!("{}-{}.json", self.mark.plan, nonce(access));
+        let unknown = marks_in(&self.home).child(&name);
+        access.create(&unknown, record::encode(&self.mark)?).await?;
         let mut may_be_at_work = false;
         for at in &self.earlier {
             may_be_at_work |= !at.name().ends_with(ENDED) && access.find(at).await?.is_some();
             remove(access, &self.home, at).await?;
         }
+        remove(access, &self.home, &self.at).await?;
         if may_be_at_work {
             progress.begin(
                 "waiting a minute: another run was stopped or is slow, and may still remove something",
@@ -194,7 +202,7 @@ impl GivingUp {
             access.wait(settle).await;
             progress.end();
         }
-        remove(access, &self.home, &self.at).await
+        remove(access, &self.home, &unknown).await
     }
 }
 

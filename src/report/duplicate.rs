@@ -143,11 +143,11 @@ pub fn tree_text(request: &TreeRequest, report: &TreeReport) -> String {
 /// What to do about failures.
 fn next_step(report: &TreeReport) -> &'static str {
     let failures = &report.failures;
-    let may_pass = |f: &Failure| f.error.kind().is_transient();
+    let stays = |f: &Failure| matches!(f.error.kind(), ErrorKind::Unsupported | ErrorKind::Invalid);
     if report.copied + report.reused > 0 || !failures.iter().all(Failure::is_absent) {
-        match failures.iter().any(may_pass) {
-            true => "the same command, run again, copies what is not there yet",
-            false => {
+        match failures.iter().all(stays) {
+            false => "the same command, run again, copies what is not there yet",
+            true => {
                 "that does not pass by itself: see to what is named; the same command then copies what is not there yet"
             }
         }

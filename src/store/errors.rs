@@ -1,5 +1,6 @@
 //! Turns the store client's errors and a service's answers into ours.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use crate::error::{Error, ErrorKind, chain_text};
@@ -46,7 +47,7 @@ pub(crate) fn from_client(
         _ if text.contains("Error opening") || text.contains("builder error") => {
             (ErrorKind::Invalid, brief(&text))
         }
-        _ => (ErrorKind::Unavailable, brief(&text)),
+        _ => (ErrorKind::Unavailable, brief(&said_below(&text))),
     };
     let error = Error::new(kind, message)
         .during(operation)
@@ -55,9 +56,36 @@ pub(crate) fn from_client(
     match kind {
         ErrorKind::Denied => error.hint(CREDENTIALS_HINT),
         ErrorKind::Full => error.hint(ROOM_HINT),
-        _ if text.contains(NO_CERTIFICATES) => error.hint(CERTIFICATES_HINT),
+        _ if text.contains("(Connect)") || text.contains(NO_CERTIFICATES) => {
+            error.hint(no_connection_hint(&text))
+        }
         _ => error,
     }
+}
+
+/// What to do where no connection could be made, by what is said of it.
+pub(crate) fn no_connection_hint(text: &str) -> &'static str {
+    match text.contains(NO_CERTIFICATES) {
+        true => CERTIFICATES_HINT,
+        false => {
+            "see that the address is right and that the server is there, then run the same command again"
+        }
+    }
+}
+
+/// What the store client was told, without its own words about request, times and settings.
+fn said_below(text: &str) -> Cow<'_, str> {
+    let said = || {
+        let (_, performing) = text.split_once("Error performing ")?;
+        let (request, said) = performing.split_once(" - ")?;
+        let (_, retries) = request.split_once("after ").unwrap_or_default();
+        let (retries, _) = retries.split_once(" retries").unwrap_or_default();
+        Some(match retries {
+            "" | "0" => Cow::Borrowed(said),
+            retries => Cow::Owned(format!("{said}, after {retries} retries")),
+        })
+    };
+    said().unwrap_or(Cow::Borrowed(text))
 }
 
 fn no_credentials() -> (ErrorKind, String) {
@@ -343,6 +371,30 @@ mod tests {
             source: source.into(),
         };
         assert_eq!(from_client(e, "write", "s3://b/k").kind(), ErrorKind::Full);
+    }
+
+    #[test]
+    fn where_nobody_listens_the_address_is_the_thing_to_look_at() {
+        let source = "Error performing GET http://127.0.0.1:9/b/k in 1.2s, after 6 retries, max_retries: 6, \
+                      retry_timeout: 90s - HTTP error: error sending request: client error (Connect): tcp connect \
+                      error: Connection refused (os error 111)";
+        let generic = |source: &str| object_store::Error::Generic {
+            store: "S3",
+            source: source.to_string().into(),
+        };
+        let e = from_client(generic(source), "read", "s3://b/k");
+        assert_eq!(e.kind(), ErrorKind::Unavailable);
+        assert_eq!(
+            e.message(),
+            "HTTP error: error sending request: client error (Connect): tcp connect error: Connection refused (os error \
+             111), after 6 retries"
+        );
+        assert!(e.next_step().unwrap().contains("the address is right"));
+        for other in ["no such thing", "Error performing GET x"] {
+            let e = from_client(generic(other), "read", "s3://b/k");
+            assert!(e.message().contains(other), "{e}");
+            assert_eq!(e.next_step(), None);
+        }
     }
 
     #[test]

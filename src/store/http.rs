@@ -305,10 +305,15 @@ fn unanswered<T>(why: NoAnswer, operation: &'static str, at: &Location) -> Attem
         NoAnswer::NotSent(text) => (text, false),
         NoAnswer::Lost(text) => (text, true),
     };
+    let hint = (!uncertain).then(|| errors::no_connection_hint(&text));
+    let error = Error::new(ErrorKind::Unavailable, text)
+        .during(operation)
+        .at(at);
     Attempt::Again(Again {
-        error: Error::new(ErrorKind::Unavailable, text)
-            .during(operation)
-            .at(at),
+        error: match hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        },
         uncertain,
         throttled: false,
         after: None,

@@ -2,6 +2,7 @@
 
 use crate::support::lab::Lab;
 use crate::support::{local_stores, run, run_json, temp};
+use crate::tampered::Tampered;
 use forkpoint::ErrorKind;
 use forkpoint::ownership::{Access, ClaimRequest, claim};
 use forkpoint::progress::Silent;
@@ -300,4 +301,47 @@ async fn a_release_in_the_wrong_mode_names_the_right_one() {
             "{text}"
         );
     }
+}
+
+/// Of one who read the roots before a checkpoint came, and another one who claims that checkpoint meanwhile.
+#[tokio::test]
+async fn a_checkpoint_that_came_since_the_roots_were_read_may_share_files_too() {
+    let request = move |lab: &Lab, number: i64, job: &str| ClaimRequest {
+        snapshot: lab.directory("aaaaaaaa1", number),
+        job: job.into(),
+        mode: RestoreMode::Claim,
+        chain: false,
+        guessed_roots: false,
+    };
+    let (_dir, lab, _) = sharing().await;
+    let there = Lab::at(lab.stores.clone(), lab.root.clone());
+    let meanwhile = async move {
+        there.complete("aaaaaaaa1", 6, &["aaaaaaaa1:one"]).await;
+        let roots = std::slice::from_ref(&there.root);
+        let request = request(&there, 6, "v6");
+        claim(&there.stores, roots, &request, &Silent)
+            .await
+            .unwrap();
+    };
+    let record = lab
+        .home("aaaaaaaa1")
+        .join(".forkpoint/claims/chk-3.json")
+        .unwrap();
+    let slow = Tampered::before_reading(&lab.stores, record, meanwhile);
+    let roots = std::slice::from_ref(&lab.root);
+    let refused = claim(&slow, roots, &request(&lab, 3, "v3"), &Silent)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Refused, "{refused}");
+    assert!(refused.to_string().contains("has come since"), "{refused}");
+    assert!(refused.next_step().unwrap().contains("again"), "{refused}");
+    // What it had written has gone; and now it is said which files they share.
+    assert_eq!(lab.look().await.records.claims.len(), 1);
+    let refused = claim(&lab.stores, roots, &request(&lab, 3, "v3"), &Silent)
+        .await
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("job v6 has claimed it"),
+        "{refused}"
+    );
 }

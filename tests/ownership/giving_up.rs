@@ -17,6 +17,7 @@ use forkpoint::restore::RestorePlan;
 use forkpoint::store::{Location, Stores};
 use forkpoint::verify::verify;
 use forkpoint::{Error, ErrorKind};
+use futures::future::join_all;
 use tokio::task::{JoinHandle, LocalSet};
 
 const OBJECTS: usize = 3;
@@ -569,6 +570,65 @@ async fn whoever_gives_a_fork_up_waits_only_for_those_who_may_be_at_work() {
                 }
                 assert_eq!(ready.left(), [] as [String; 0], "{killed}");
             }
+        })
+        .await;
+}
+
+/// Two runs that both know of a third one that is slow end at once: until one of them has waited for it, a mark is there,
+/// and nobody begins a fork whose objects the slow one might remove.
+#[tokio::test]
+async fn two_runs_never_remove_all_marks_while_a_third_may_be_at_work() {
+    const SETTLE: Duration = Duration::from_secs(4);
+    let stopped_at = async |calls: u64| {
+        let ready = Ready::new().await;
+        let is_mark = |key: &String| key.contains("going/abandon-");
+        let marks = || {
+            ready
+                .server
+                .keys(Service::S3, "two")
+                .into_iter()
+                .filter(is_mark)
+        };
+        // The slow one, which may be anywhere after its mark.
+        let mut before = 0;
+        let (gate, slow) = loop {
+            let stopped = ready.stopped_at(Does::Abandon, before).await.unwrap();
+            if marks().count() > 0 {
+                break stopped;
+            }
+            stopped.1.abort();
+            before += 1;
+        };
+        // One that stops at each of its calls in turn, and one that comes to its end meanwhile.
+        let one_gate = Gate::new();
+        let rule = Rule::always(Action::Wait(one_gate.clone()));
+        ready.server.add(rule.after(calls).times(1));
+        let began = std::time::Instant::now();
+        let one = ready.start_with(Does::Abandon, SETTLE);
+        let reached = tokio::time::timeout(Duration::from_secs(2), one_gate.reached()).await;
+        let other = ready.start_with(Does::Abandon, SETTLE);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        one_gate.open();
+        while began.elapsed() < SETTLE && !one.is_finished() {
+            assert!(
+                marks().count() > 0,
+                "stopped before call {calls}: no mark is left"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for run in [one, other] {
+            if let Err(e) = run.await.unwrap() {
+                assert_eq!(e.kind(), ErrorKind::Refused, "{calls}: {e}");
+            }
+        }
+        gate.open();
+        let _ = slow.await.unwrap();
+        reached.is_ok()
+    };
+    LocalSet::new()
+        .run_until(async {
+            let reached = join_all((0..24).map(stopped_at)).await;
+            assert!(reached.iter().filter(|r| **r).count() > 8, "{reached:?}");
         })
         .await;
 }

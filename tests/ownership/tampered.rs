@@ -15,7 +15,7 @@ pub(crate) struct Tampered {
     inner: Stores,
     /// Listings end after so many objects, in the order of names, and say nothing.
     cut_after: Option<usize>,
-    /// Happens once, when this object is about to be read.
+    /// Happens once, when this object is about to be read or made.
     meanwhile: Option<(Location, Mutex<Option<BoxFuture<'static, ()>>>)>,
     /// This object cannot be read, or not listed if it is a root.
     failing: Option<(Location, ErrorKind)>,
@@ -53,6 +53,17 @@ impl Tampered {
         }
     }
 
+    async fn meanwhile(&self, at: &Location) {
+        if let Some((place, then)) = &self.meanwhile
+            && at == place
+        {
+            let then = then.lock().unwrap().take();
+            if let Some(then) = then {
+                then.await;
+            }
+        }
+    }
+
     fn check(&self, at: &Location) -> Result<()> {
         match &self.failing {
             Some((place, kind)) if at == place => Err(Error::new(*kind, kind.as_str()).at(at)),
@@ -86,14 +97,7 @@ impl Access for Tampered {
         Ok(futures::stream::once(sorted).flatten().boxed())
     }
     async fn read(&self, at: &Location, limit: u64) -> Result<Bytes> {
-        if let Some((place, then)) = &self.meanwhile
-            && at == place
-        {
-            let then = then.lock().unwrap().take();
-            if let Some(then) = then {
-                then.await;
-            }
-        }
+        self.meanwhile(at).await;
         self.check(at)?;
         self.inner.read(at, limit).await
     }
@@ -101,6 +105,7 @@ impl Access for Tampered {
         self.inner.find(at).await
     }
     async fn create(&self, at: &Location, bytes: Bytes) -> Result<()> {
+        self.meanwhile(at).await;
         Access::create(&self.inner, at, bytes).await
     }
     async fn delete(&self, at: &Location) -> Result<()> {

@@ -140,6 +140,12 @@ async fn a_hostile_or_damaged_plan_is_refused_before_anything_is_written() {
             "no object of the snapshot",
         ),
         (
+            "a size of its own",
+            3,
+            set("/tasks/0/duplicate/size", json!(5)),
+            "has 5 bytes",
+        ),
+        (
             "a task twice",
             3,
             Box::new(move |plan| plan["tasks"].as_array_mut().unwrap().push(first.clone())),
