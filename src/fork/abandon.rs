@@ -144,12 +144,11 @@ pub async fn abandon(
     let begun = match work.look().await? {
         Now::Begun(begun) => begun,
         now => {
-            if !options.apply {
-                report.being_given_up = is_given_up(stores, snapshot, fork_id).await?;
-            }
             // A run that was killed may have left a mark. Nobody removes anything of what is committed, nor of what
             // has no note any more.
-            if options.apply && !matches!(now, Now::Committing) {
+            if !options.apply {
+                report.being_given_up = is_given_up(stores, snapshot, fork_id).await?;
+            } else if !matches!(now, Now::Committing) {
                 remove_earlier(stores, snapshot, &work.fork, options.settle, progress).await?;
             }
             if matches!(now, Now::NotBegun) {

@@ -192,7 +192,8 @@ pub async fn run_slice(
     let site = understood.site(stores)?.by_plan(options.plan_at.as_ref());
     let metadata = || understood.metadata();
     let look = || look_for_finished(stores, &tasks, progress);
-    let begins = waits(&plan.workers, slice).next().is_none();
+    let mut waits = waits(&plan.workers, slice).peekable();
+    let begins = waits.peek().is_none();
     // Whoever has just begun takes the note back where it finds the mark of a cleaner.
     let refuse_marked = async |has_waited| match has_waited {
         true => site.refuse_marked().await,
@@ -211,7 +212,7 @@ pub async fn run_slice(
     };
     // Most workers of a fork come at once, when there is nothing to see but that it has not begun.
     let (mut has_waited, mut seen, mut answer) = (false, None, Duration::ZERO);
-    for wait in waits(&plan.workers, slice) {
+    for wait in waits {
         if tasks.is_empty() {
             break;
         }

@@ -74,8 +74,7 @@ pub struct ClaimReport {
 /// Older checkpoints of the snapshot's own job.
 fn older_siblings<'s>(survey: &'s Survey, own: &Node) -> Vec<(usize, &'s Node)> {
     let is_sibling = |node: &Node| {
-        node.id.root == own.id.root
-            && node.id.job == own.id.job
+        node.id.is_of_one_job_with(&own.id)
             && node.directory.parent() == own.directory.parent()
             && node.kind == Kind::Checkpoint
             && node.id.number < own.id.number
@@ -202,11 +201,11 @@ pub async fn claim(
         RestoreMode::Claim => shared_with(&lineage, node),
         _ => Vec::new(),
     };
-    let endangered = endangered.into_iter().map(|(other, _)| other);
     Ok(ClaimReport {
         endangered: endangered
-            .filter(|other| other.id.number > own.id.number && !is_claimed(other))
-            .filter_map(|other| Some(claimed(&(survey.find(&other.directory)?, other))))
+            .into_iter()
+            .filter(|(_, other, _)| other.id.number > own.id.number && !is_claimed(other))
+            .map(|(n, other, _)| claimed(&(n, other)))
             .collect(),
         job: request.job.clone(),
         mode: request.mode,
@@ -413,7 +412,7 @@ async fn look_again(
         refuse_going(access, &node.directory)
             .await
             .map_err(|e| e.during("claim"))?;
-        for (other, objects) in shared_with(lineage, *n) {
+        for (_, other, objects) in shared_with(lineage, *n) {
             near.insert(&other.directory, (node, Some((other, objects))));
         }
     }
@@ -491,12 +490,8 @@ async fn written_since(
             let pin: Pin = record::decode(&bytes, at)?;
             let is_new = !known.pins.iter().any(|(_, p)| p.nonce == pin.nonce);
             // What is announced is not there yet.
-            (is_new && !pin.announces && pin.is_active(access.now())).then(|| {
-                Conflict::Needed(format!(
-                    "{} has pinned it as `{}`: {}",
-                    pin.owner, pin.name, pin.reason
-                ))
-            })
+            (is_new && !pin.announces && pin.is_active(access.now()))
+                .then(|| Conflict::pinned(&pin.owner, &pin.name, &pin.reason))
         }
     })
 }

@@ -8,7 +8,7 @@ use crate::snapshot::RestoreMode;
 use crate::store::Location;
 
 use super::identity::{SnapshotId, same_job};
-use super::lineage::{Amount, Lineage};
+use super::lineage::Lineage;
 use super::need::NeedReason;
 use super::survey::{Node, Survey};
 use super::verdict::{has_completed, recorded_needs};
@@ -40,6 +40,11 @@ pub enum Conflict {
 }
 
 impl Conflict {
+    /// That somebody has pinned it.
+    pub(super) fn pinned(owner: &str, name: &str, why: &str) -> Conflict {
+        Conflict::Needed(format!("{owner} has pinned it as `{name}`: {why}"))
+    }
+
     /// That `why` is in the way at `other`, with which so many objects are shared.
     pub(super) fn at_sharer(other: &Node, objects: u64, why: Conflict) -> Conflict {
         Conflict::Shared {
@@ -98,12 +103,12 @@ pub fn find_conflicts(
         return Vec::new();
     };
     let mut conflicts = recorded(survey, own, job, mode, now);
-    for (other, amount) in sharers(lineage, node) {
-        if is_of_one_job(own, other) {
+    for (_, other, objects) in sharers(lineage, node) {
+        if own.id.is_of_one_job_with(&other.id) {
             let there = recorded(survey, other, job, mode, now).into_iter();
-            conflicts.extend(there.map(|why| Conflict::at_sharer(other, amount.objects, why)));
+            conflicts.extend(there.map(|why| Conflict::at_sharer(other, objects, why)));
         } else if mode == RestoreMode::Claim && !other.id.is_of_job(job) {
-            conflicts.push(Conflict::UsedBy(other.id.clone(), amount.objects));
+            conflicts.push(Conflict::UsedBy(other.id.clone(), objects));
         }
     }
     // Another job is the reason to name, before anybody's wish.
@@ -116,23 +121,18 @@ pub fn find_conflicts(
     conflicts
 }
 
-/// The other snapshots that share objects with the one at `node`, and how much.
-fn sharers<'s>(lineage: &Lineage<'s>, node: usize) -> impl Iterator<Item = (&'s Node, Amount)> {
+/// The other snapshots that share objects with the one at `node`, by their place, and how many.
+fn sharers<'s>(lineage: &Lineage<'s>, node: usize) -> impl Iterator<Item = (usize, &'s Node, u64)> {
     let nodes = &lineage.survey().nodes;
     let others = lineage.used_by(node).into_iter();
-    others.filter_map(|(other, amount)| Some((nodes.get(other)?, amount)))
+    others.filter_map(|(n, amount)| Some((n, nodes.get(n)?, amount.objects)))
 }
 
-fn is_of_one_job(one: &Node, other: &Node) -> bool {
-    one.id.job == other.id.job && one.id.root == other.id.root
-}
-
-/// The snapshots of its own job that share objects with the one at `node`, and how many.
-pub(super) fn shared_with<'s>(lineage: &Lineage<'s>, node: usize) -> Vec<(&'s Node, u64)> {
+/// Those of its own job.
+pub(super) fn shared_with<'s>(lineage: &Lineage<'s>, node: usize) -> Vec<(usize, &'s Node, u64)> {
     let own = lineage.survey().nodes.get(node);
     sharers(lineage, node)
-        .filter(|(other, _)| own.is_some_and(|own| is_of_one_job(own, other)))
-        .map(|(other, amount)| (other, amount.objects))
+        .filter(|(_, other, _)| own.is_some_and(|own| own.id.is_of_one_job_with(&other.id)))
         .collect()
 }
 
@@ -162,9 +162,7 @@ fn recorded(survey: &Survey, of: &Node, job: &str, mode: RestoreMode, now: u64) 
         match need {
             NeedReason::Pinned {
                 name, owner, why, ..
-            } => conflicts.push(Conflict::Needed(format!(
-                "{owner} has pinned it as `{name}`: {why}"
-            ))),
+            } => conflicts.push(Conflict::pinned(&owner, &name, &why)),
             NeedReason::ForkedTo { destination, .. } => conflicts.push(Conflict::Needed(format!(
                 "a fork to {destination} reads it"
             ))),

@@ -229,8 +229,7 @@ fn summary(lineage: &Lineage<'_>, n: usize, origin: Option<Parent>) -> Option<Sn
             .map(|(_, c)| c.job.clone()),
         started_from: origin.and_then(|origin| {
             let from = survey.nodes.get(origin.node)?;
-            let is_same_job = from.id.root == node.id.root && from.id.job == node.id.job;
-            (!is_same_job).then(|| StartedFrom {
+            (!from.id.is_of_one_job_with(&node.id)).then(|| StartedFrom {
                 snapshot: from.id.clone(),
                 directory: from.directory.clone(),
                 evidence: origin.evidence,

@@ -243,10 +243,7 @@ pub(crate) async fn remove_earlier(
     settle: Duration,
     progress: &dyn Progress,
 ) -> Result<()> {
-    if earlier_marks(access, snapshot, &fork.fork_id)
-        .await?
-        .is_empty()
-    {
+    if !is_given_up(access, snapshot, &fork.fork_id).await? {
         return Ok(());
     }
     let own = GivingUp::begin(access, snapshot, fork.clone()).await?;

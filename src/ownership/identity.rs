@@ -46,6 +46,11 @@ impl SnapshotId {
         !job.is_empty() && (is_name || self.is_of_home(job))
     }
 
+    /// True if both are of one job.
+    pub(crate) fn is_of_one_job_with(&self, other: &SnapshotId) -> bool {
+        self.job == other.job && self.root == other.root
+    }
+
     /// True if `home` is the location of the job's folder, however its scheme is spelled.
     fn is_of_home(&self, home: &str) -> bool {
         // Asked for each snapshot there is: mostly the end of the text says no.

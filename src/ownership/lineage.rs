@@ -173,10 +173,7 @@ impl<'s> Lineage<'s> {
         let own = nodes.get(node)?;
         let is_older = |other: &Node| other.id.number < own.id.number;
         let siblings = nodes.iter().enumerate().filter(|(_, n)| {
-            n.id.job == own.id.job
-                && n.id.root == own.id.root
-                && n.kind == Kind::Checkpoint
-                && is_older(n)
+            n.id.is_of_one_job_with(&own.id) && n.kind == Kind::Checkpoint && is_older(n)
         });
         let shared = |other: usize| {
             let same = own.objects.iter().chain(own.meant.iter());

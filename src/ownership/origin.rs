@@ -309,11 +309,10 @@ fn by_own_objects(lineage: &Lineage<'_>, origins: &mut [Option<Parent>]) {
                 continue;
             };
             let is_later = from.modified > 0 && from.modified < to.modified;
-            let is_same_job = from.id.root == to.id.root && from.id.job == to.id.job;
             if let Some(origin) = origins.get_mut(*copy)
                 && origin.is_none()
                 && is_later
-                && !is_same_job
+                && !from.id.is_of_one_job_with(&to.id)
             {
                 *origin = Some(Parent {
                     node: *oldest,

@@ -329,8 +329,7 @@ fn newest_text(survey: &Survey, own: &Node) -> Option<&'static str> {
         return None;
     }
     let is_newer = |n: &&Node| {
-        n.id.job == own.id.job
-            && n.id.root == own.id.root
+        n.id.is_of_one_job_with(&own.id)
             && n.kind == Kind::Checkpoint
             && n.id.number > own.id.number
     };

@@ -327,7 +327,7 @@ async fn a_checkpoint_that_came_since_the_roots_were_read_may_share_files_too() 
         .home("aaaaaaaa1")
         .join(".forkpoint/claims/chk-3.json")
         .unwrap();
-    let slow = Tampered::before_reading(&lab.stores, record, meanwhile);
+    let slow = Tampered::before(&lab.stores, record, meanwhile);
     let roots = std::slice::from_ref(&lab.root);
     let refused = claim(&slow, roots, &request(&lab, 3, "v3"), &Silent)
         .await

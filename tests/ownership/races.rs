@@ -211,7 +211,7 @@ async fn a_fork_that_ends_while_it_is_looked_at_loses_nothing() {
         .unwrap();
     assert_eq!(orphans().await, 0, "of a fork under way");
     let (ending, gone) = (Lab::at(lab.stores.clone(), lab.root.clone()), note.clone());
-    let access = Tampered::before_reading(&lab.stores, note, async move {
+    let access = Tampered::before(&lab.stores, note, async move {
         ending.complete("b", 4, &["b:copied"]).await;
         ending.stores.delete(&gone).await.unwrap();
     });
@@ -253,7 +253,7 @@ async fn what_a_pin_has_kept_until_it_was_looked_at_stays_for_what_came_meanwhil
     pin(&lab.stores, &first, &request).await.unwrap();
     let pins = lab.home("a").join(".forkpoint/pins/chk-1/attempt.json");
     let (job, of) = (Lab::at(lab.stores.clone(), lab.root.clone()), first.clone());
-    let access = Tampered::before_reading(&lab.stores, pins.unwrap(), async move {
+    let access = Tampered::before(&lab.stores, pins.unwrap(), async move {
         job.complete("a", 2, &["a:one", "a:2/own"]).await;
         unpin(&job.stores, &of, "attempt").await.unwrap();
     });

@@ -31,7 +31,7 @@ impl Tampered {
         }
     }
 
-    pub(crate) fn before_reading(
+    pub(crate) fn before(
         inner: &Stores,
         at: Location,
         then: impl Future<Output = ()> + Send + 'static,

@@ -39,7 +39,7 @@ impl Records {
 impl Surveyor<'_> {
     /// Reads all records that were listed.
     pub(super) async fn read_records(&mut self) -> Result<()> {
-        let mut notes = Vec::new();
+        let (mut notes, before) = (Vec::new(), self.s.records.forks.len());
         for at in std::mem::take(&mut self.records) {
             let name = RecordName::of(&at);
             if name == RecordName::Other {
@@ -70,7 +70,7 @@ impl Surveyor<'_> {
                 RecordName::Mark(of) => record::decode(&bytes, &at)
                     .map(|mark| records.marks.push((of, at.clone(), mark))),
                 RecordName::ForkNote(of) => record::decode::<Attempt>(&bytes, &at).map(|attempt| {
-                    notes.push((at.clone(), of.clone(), attempt.clone()));
+                    notes.push(at.clone());
                     records.forks.push((of, attempt));
                 }),
                 RecordName::Other => Ok(()),
@@ -80,10 +80,12 @@ impl Surveyor<'_> {
             }
         }
         // Whether somebody gives a fork up is known only now.
-        for (at, of, attempt) in notes {
-            let missing = self.under_way(at, &of, &attempt);
-            self.s.missing.push(missing);
-        }
+        let forks = self.s.records.forks.iter().skip(before);
+        let missing = notes.into_iter().zip(forks);
+        let missing: Vec<MissingEvidence> = missing
+            .map(|(at, (of, attempt))| self.under_way(at, of, attempt))
+            .collect();
+        self.s.missing.extend(missing);
         Ok(())
     }
 
